@@ -1,0 +1,22 @@
+"""SHA-256 over canonical JSON (RFC 8785) or over bytes. The only importer of rfc8785."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import rfc8785
+
+
+def of_bytes(data: bytes) -> str:
+    """SHA-256 of the bytes, 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def of_document(document: Any) -> str:
+    """SHA-256 of a JSON-like value in canonical form, so that key order and spacing do not count."""
+    return of_bytes(rfc8785.dumps(document))
+
+
+def of_files(files: Mapping[str, bytes]) -> str:
+    """SHA-256 over names and contents of a set of files, whatever order they come in."""
+    return of_document({name: of_bytes(data) for name, data in files.items()})

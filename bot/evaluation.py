@@ -1,0 +1,287 @@
+"""The facts of one exam, and the order that asked for it. The verifier writes an `Evaluation`; policy, reports and
+people read it. Every figure in a report is computed from what stands here; times are integers in nanoseconds.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from bot import digest
+from bot.contract.distribution import Frozen
+from bot.contract.schema import Device, Role
+
+SCHEMA_VERSION = 1
+
+Mode = Literal["quick", "full", "exam", "claim"]
+"""quick: is it right so far, for the agent's loop. full: all but controls. exam: everything, for the record.
+claim: times a refused candidate once, judging nothing, so that a report can show what was claimed."""
+
+StageName = Literal["build", "smoke", "correctness", "probes", "timing", "controls"]
+STAGES: tuple[StageName, ...] = ("build", "smoke", "correctness", "probes", "timing", "controls")
+
+RefusalKind = Literal["incorrect", "tampered", "build_failed", "timed_out"]
+
+
+class BaselineSource(Frozen):
+    """A baseline that the base commit names besides the contract's own: the incumbent."""
+
+    name: str
+    role: Role
+    source: str
+
+
+class Job(Frozen):
+    """What the control plane asks of the verifier. Never carries a secret."""
+
+    contracts_dir: str
+    contract: str
+    candidate_name: str
+    source: str
+    mode: Mode
+    device: Device = "cpu"
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+    incumbent: BaselineSource | None = None
+
+
+class Counterexample(Frozen):
+    """The worst element of the comparison that refused a candidate.
+
+    `where`: cell, probe or hidden draw; `statistic`: median, p99, maximum, or class (finite, inf, NaN);
+    `error_units` and `limit_units` in noise units; `index` into the output.
+    """
+
+    where: str
+    axes: dict[str, int | list[int]]
+    output: str
+    group: str
+    statistic: Literal["median", "p99", "maximum", "class", "bar"]
+    error_units: float | None
+    limit_units: float | None
+    index: list[int]
+    candidate: str
+    oracle: str
+
+
+class FailedProbe(Frozen):
+    """A probe the refused candidate fails too, and the shortcut that probe is made to break."""
+
+    name: str
+    breaks: str
+
+
+class Refusal(Frozen):
+    """Why a candidate is refused: the first fact that decided it."""
+
+    kind: RefusalKind
+    stage: StageName
+    where: str
+    reason: str
+    counterexample: Counterexample | None = None
+    diagnosis: list[FailedProbe] = []
+
+
+class StageRecord(Frozen):
+    """What a stage did. `planned` was fixed before candidate code loaded; `done` are checks with positive evidence."""
+
+    name: StageName
+    status: Literal["passed", "refused", "not_run", "invalid"]
+    planned: Annotated[int, Field(ge=0)]
+    done: Annotated[int, Field(ge=0)]
+    seconds: Annotated[float, Field(ge=0)]
+    note: str = ""
+
+
+class Round(Frozen):
+    """One pair of fresh workers: interleaved times of candidate and baseline on the same inputs, call by call."""
+
+    first: Literal["candidate", "baseline"]
+    candidate_ns: list[int]
+    baseline_ns: list[int]
+
+
+class BaselineTime(Frozen):
+    """A baseline's clean time in one cell, alone in its own worker before candidate code was loaded."""
+
+    baseline: str
+    clean_ns: list[int]
+
+
+class Cell(Frozen):
+    """Times of one scored cell. `bar` names the baseline it was interleaved with.
+
+    `state`: `resolved`, `unresolved` (the clock cannot tell), or `invalid` with the reason in `note`.
+    `claimed_ns`: what the candidate's process says of the same calls; shown, never believed.
+    """
+
+    workload: str
+    regime: str
+    bar: str
+    rounds: list[Round]
+    baselines: list[BaselineTime]
+    claimed_ns: list[int] = []
+    floor_ns: int | None = None
+    state: Literal["resolved", "unresolved", "invalid"] = "resolved"
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """`workload/regime`."""
+        return f"{self.workload}/{self.regime}"
+
+
+class BaselineState(Frozen):
+    """A baseline of this exam: whether it was there, right on all scored cells, and less accurate than honest."""
+
+    name: str
+    role: Role
+    state: Literal["available", "unavailable", "incorrect"]
+    less_accurate: bool = False
+    note: str = ""
+
+
+class Accuracy(Frozen):
+    """Error against float64 in noise units, worst over the scored cells, of one output of one kernel.
+
+    `octaves`: median error by token position: the first 16 tokens, 16–32, 32–64, …; empty when the output has no
+    token axis.
+    """
+
+    kernel: str
+    output: str
+    median: float
+    p99: float
+    maximum: float
+    worst_group: str
+    relative_l2: float
+    octaves: list[float] = []
+    limit_median: float
+    limit_p99: float
+    limit_maximum: float
+
+
+class ControlResult(Frozen):
+    """One control or faithful variant. `margin`: error over limit where it was refused, or at its worst point."""
+
+    file: str
+    refused: bool
+    where: str
+    margin: float | None
+
+
+class Grade(Frozen):
+    """How the exam did against kernels whose answer is known."""
+
+    controls: list[ControlResult]
+    faithful: list[ControlResult]
+
+    @property
+    def survivors(self) -> list[str]:
+        """Controls that passed."""
+        return [c.file for c in self.controls if not c.refused]
+
+    @property
+    def refused_faithful(self) -> list[str]:
+        """Honest variants that were refused."""
+        return [c.file for c in self.faithful if c.refused]
+
+
+class Environment(Frozen):
+    """The machine and versions the times belong to."""
+
+    device: str
+    architecture: str
+    cpus: int
+    worker_threads: int
+    python: str
+    torch: str
+    system: str
+    sandbox: Literal["bubblewrap", "none"]
+
+
+class Evaluation(Frozen):
+    """All facts of one exam of one candidate."""
+
+    schema_version: Literal[1] = 1
+    contract: str
+    contract_version: int
+    contract_digest: str
+    judge_digest: str
+    candidate_name: str
+    candidate_digest: str
+    mode: Mode
+    started_at: str
+    seconds: float
+    salt_commitment: str
+    salt: str
+    environment: Environment
+    stages: list[StageRecord]
+    refusal: Refusal | None = None
+    cells: list[Cell] = []
+    baselines: list[BaselineState] = []
+    accuracy: list[Accuracy] = []
+    grade: Grade | None = None
+    checked_timed_calls: int = 0
+    infrastructure: str = ""
+
+    def digest(self) -> str:
+        """SHA-256 of the canonical JSON of these facts."""
+        return digest.of_document(self.model_dump(mode="json"))
+
+
+class Attempt(Frozen):
+    """A candidate on the way: the quick evaluation it got and, if refused, one round of what it claimed."""
+
+    number: Annotated[int, Field(ge=1)]
+    evaluation: Evaluation
+    claim: Evaluation | None = None
+
+
+class AgentRun(Frozen):
+    """How a candidate came to be: for reports; decides nothing. `stopped` is the loop's reason for ending."""
+
+    model: str
+    turns: int
+    seconds: float
+    input_tokens: int
+    output_tokens: int
+    stopped: str
+    submitted: bool
+    attempts: list[Attempt]
+    feedback_seconds: list[float] = []
+
+
+class Progress(Frozen):
+    """A line for whoever watches: `done` of `total` checks of a stage."""
+
+    kind: Literal["progress"] = "progress"
+    stage: StageName
+    done: int
+    total: int
+    text: str = ""
+
+
+class Commitment(Frozen):
+    """SHA-256 of the salt, said before candidate code is loaded."""
+
+    kind: Literal["commitment"] = "commitment"
+    sha256: str
+
+
+class Finished(Frozen):
+    """The last line of a verifier that could do its work."""
+
+    kind: Literal["finished"] = "finished"
+    evaluation: Evaluation
+
+
+class Broken(Frozen):
+    """The last line of a verifier that could not: ours to mend, or the job was wrong."""
+
+    kind: Literal["broken"] = "broken"
+    cause: Literal["usage", "infrastructure"]
+    text: str
+
+
+Message = Annotated[Progress | Commitment | Finished | Broken, Field(discriminator="kind")]
+MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
+"""The verifier's standard output: one JSON object a line."""

@@ -1,0 +1,46 @@
+"""Text from outside, made harmless before a person or a model sees it. Pure; knows nothing of who wrote it.
+
+The hidden-text list follows what claude-code-action and gh-aw strip: HTML comments, zero-width, bidi, tag-block and
+control characters (research/bots.md, security checklist).
+"""
+
+import re
+import unicodedata
+
+CODE_SPAN_LIMIT = 200
+"""Candidate text is shown in code spans of at most this many characters (design.md, hostile data)."""
+
+_HTML_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_TOKEN = re.compile(r"\b(?:gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{20,}|sk-ant-[\w-]{8,})")
+
+
+def printable(text: str) -> str:
+    """Drop control, format (zero-width, bidi, tag-block), surrogate and private-use characters."""
+    return "".join(c for c in text if c in "\n\t" or unicodedata.category(c) not in {"Cc", "Cf", "Cs", "Co"})
+
+
+def strip_hidden(text: str) -> tuple[str, int]:
+    """Text as a reader of the rendered page sees it, and how many characters were hidden from them."""
+    visible = printable(_HTML_COMMENT.sub("", text))
+    return visible, len(text) - len(visible)
+
+
+def redact(text: str) -> str:
+    """Replace anything shaped like a GitHub or Anthropic token. Call before truncating, never after."""
+    return _TOKEN.sub("[redacted]", text)
+
+
+def shorten(text: str, limit: int) -> str:
+    """At most `limit` characters, the cut marked."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def code_span(text: str, limit: int = CODE_SPAN_LIMIT) -> str:
+    """Hostile text as one inert Markdown code span: one line, no backticks, no mention, bounded."""
+    flat = " ".join(printable(redact(text)).replace("`", "'").replace("|", "¦").split())
+    return f"`{shorten(flat, limit) or ' '}`"
+
+
+def plain_line(text: str, limit: int = CODE_SPAN_LIMIT) -> str:
+    """Hostile text as one printable line for a terminal."""
+    return shorten(" ".join(printable(redact(text)).split()), limit)
