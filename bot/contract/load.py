@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from bot import digest
-from bot.contract.distribution import Distribution
+from bot.contract.distribution import Distribution, Frozen
 from bot.contract.schema import (
     Contract,
     CountAxis,
@@ -253,3 +253,29 @@ def _files(contract: Contract, folder: Path) -> Iterator[Problem]:
     devices: list[Device] = ["cpu", "cuda"]
     if not any(contract.scored(device) for device in devices):
         yield Problem("workloads", "no workload is scored")
+
+
+class Incumbents(Frozen):
+    """`kernels/<op>/index.yaml`: the merged kernel for each architecture, a file beside it."""
+
+    incumbents: dict[str, Annotated[str, Field(pattern=r"^[a-z]+_[A-Za-z0-9_]+\.py$")]] = {}
+
+
+def load_incumbent(kernels: Path, name: str, architecture: str) -> tuple[str, str] | None:
+    """File name and source of the kernel merged for this contract and architecture, if there is one.
+
+    Raises:
+        DataError: the index has mistakes, or names a file that is not there.
+    """
+    index = kernels / name / "index.yaml"
+    if not index.is_file():
+        return None
+    source = f"kernels/{name}/index.yaml"
+    file = validate(Incumbents, parse_yaml(index.read_text(encoding="utf-8"), source), source).incumbents.get(
+        architecture
+    )
+    if file is None:
+        return None
+    if not (kernels / name / file).is_file():
+        raise DataError(source, [Problem(f"incumbents.{architecture}", f"the file {file} is missing")])
+    return file, (kernels / name / file).read_text(encoding="utf-8")

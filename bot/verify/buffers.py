@@ -1,0 +1,153 @@
+"""Memory lent to a worker: one sealed memfd a tensor, owned by the verifier, with guard bands around the data.
+
+Sealed against shrinking and growing (without seals a worker's ftruncate kills the verifier with SIGBUS); not against
+writing, which would kill an honest in-place kernel. Guards and outputs are filled with salted patterns before each
+call; inputs are compared with private copies afterwards.
+"""
+
+import fcntl
+import math
+import mmap
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bot.contract.schema import Contract, DType, Output, Sizes, TensorInput
+from bot.verify.cases import Inputs
+from bot.verify.draws import STORAGE, Array
+from bot.verify.philox import Stream
+
+PAGE = 4096
+"""A guard band is at least this many bytes before the data and after it."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class Lent:
+    """One tensor in lent memory: [guard | data | guard]."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
+        """Allocate and seal."""
+        self.name, self.shape, self.dtype = name, shape, dtype
+        self.offset = PAGE
+        self.length = math.prod(shape) * STORAGE[dtype].itemsize
+        self.size = PAGE + -(-self.length // PAGE) * PAGE + PAGE
+        self.fd = os.memfd_create("proctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.fd, self.size)
+        fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
+        self._map = mmap.mmap(self.fd, self.size)
+        self._bytes: Bytes = np.frombuffer(self._map, dtype=np.uint8)
+        self._guard = b""
+
+    @property
+    def _data(self) -> Bytes:
+        return self._bytes[self.offset : self.offset + self.length]
+
+    def guard(self, pattern: bytes) -> None:
+        """Fill both guard bands with a repeated pattern."""
+        self._guard = (pattern * (self.size // len(pattern) + 1))[: self.size - self.length]
+        band = np.frombuffer(self._guard, dtype=np.uint8)
+        self._bytes[: self.offset] = band[: self.offset]
+        self._bytes[self.offset + self.length :] = band[self.offset :]
+
+    def guard_intact(self) -> bool:
+        """Whether the guard bands still hold what was put there."""
+        end = self.offset + self.length
+        return self._bytes[: self.offset].tobytes() + self._bytes[end:].tobytes() == self._guard
+
+    def write(self, array: Array) -> None:
+        """Put an input's bytes in place."""
+        self._data[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+    def holds(self, array: Array) -> bool:
+        """Whether the data still equal these bytes."""
+        return bool(np.array_equal(self._data, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+
+    def snapshot(self) -> Array:
+        """A private copy of the data, in storage form."""
+        return self._data.copy().view(STORAGE[self.dtype]).reshape(self.shape)
+
+    def close(self) -> None:
+        """Overwrite and give up the memory; what it held may have been an input of this exam."""
+        self._bytes[:] = 0
+        del self._bytes
+        self._map.close()
+        os.close(self.fd)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A set of lent tensors for one call's inputs and outputs, at addresses of its own."""
+
+    number: int
+    axes: Sizes
+    inputs: Mapping[str, Lent]
+    outputs: Mapping[str, Lent]
+
+    def fill(self, inputs: Inputs, stream: Stream) -> None:
+        """Write the inputs, poison the outputs, renew the guards. Only while the worker is stopped."""
+        pattern = stream.child("guard").words(16).tobytes()
+        for name, lent in self.inputs.items():
+            held = inputs[name]
+            assert isinstance(held, np.ndarray)  # noqa: S101 - absent inputs have no buffer
+            lent.write(held)
+            lent.guard(pattern)
+        for lent in self.outputs.values():
+            lent.write(poison(lent.shape, lent.dtype, stream.child("poison", lent.name)))
+            lent.guard(pattern)
+
+    def damage(self, inputs: Inputs) -> str | None:
+        """What was written that may not be: an input or a guard band; None when all is well."""
+        for name, lent in self.inputs.items():
+            held = inputs[name]
+            if isinstance(held, np.ndarray) and not lent.holds(held):
+                return f"wrote into its input `{name}`"
+            if not lent.guard_intact():
+                return f"wrote outside its input `{name}`"
+        for name, lent in self.outputs.items():
+            if not lent.guard_intact():
+                return f"wrote outside its output `{name}`"
+        return None
+
+    def close(self) -> None:
+        """Give up all buffers."""
+        for lent in (*self.inputs.values(), *self.outputs.values()):
+            lent.close()
+
+
+def lend(contract: Contract, axes: Sizes, absent: frozenset[str], number: int) -> Slot:
+    """Buffers for one set of axis values."""
+    inputs = {
+        name: Lent(name, contract.shape(spec, axes), spec.dtype)
+        for name, spec in contract.inputs.items()
+        if isinstance(spec, TensorInput) and name not in absent
+    }
+    outputs = {name: _lend_output(contract, name, spec, axes) for name, spec in contract.outputs.items()}
+    return Slot(number, axes, inputs, outputs)
+
+
+def _lend_output(contract: Contract, name: str, spec: Output, axes: Sizes) -> Lent:
+    return Lent(name, contract.shape(spec, axes), spec.dtype)
+
+
+def poison(shape: tuple[int, ...], dtype: DType, stream: Stream) -> Array:
+    """A salted pattern that no honest kernel leaves: a NaN with a secret payload for floats, huge negatives for ints.
+
+    NaN may be a legal output; then the payload still tells it from the poison, and a kernel that writes nothing is
+    compared as what it left.
+    """
+    storage = STORAGE[dtype]
+    payload = int(stream.words(1)[0])
+    bits = {
+        "bfloat16": 0x7F80 | (payload & 0x3F) | 0x40,
+        "float16": 0x7C00 | (payload & 0x1FF) | 0x200,
+        "float32": 0x7F800000 | (payload & 0x3FFFFF) | 0x400000,
+    }.get(dtype)
+    if bits is None:
+        return np.full(shape, -(2**30) - (payload & 0xFFFF), dtype=storage)
+    unsigned = np.dtype(f"<u{storage.itemsize}")
+    return np.full(shape, bits, dtype=unsigned).view(storage)

@@ -1,0 +1,265 @@
+"""Talk to one worker: load a candidate, lend it memory, call it, and say what happened as a value.
+
+A call: the worker is stopped; inputs are written and outputs poisoned; the order is sent; t0; it is released; it
+answers; it is stopped again, confirmed; t1; outputs are copied. The time is ours, t1 − t0. Messages that nobody asked
+for cannot happen honestly.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from bot.contract.schema import Contract, Sizes
+from bot.errors import InfrastructureError
+from bot.evaluation import RefusalKind
+from bot.verify.buffers import Slot, lend
+from bot.verify.cases import Case
+from bot.verify.draws import Array
+from bot.verify.philox import Stream
+from bot.verify.protocol import (
+    CLAIMS,
+    MAX_PACKET,
+    Bind,
+    Bye,
+    Call,
+    Claim,
+    Done,
+    Load,
+    Packet,
+    Raised,
+    Ready,
+    Release,
+    Tensor,
+    pack,
+    parse,
+)
+from bot.verify.sandbox import Kind, Limits, Sandbox
+
+READY_SECONDS = 60.0
+LOAD_SECONDS = 60.0
+CALL_SECONDS = 20.0
+_POLL_SECONDS = 0.25
+"""How often a waiting verifier looks at the sandbox's memory and pulse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The candidate did something that ends its exam."""
+
+    kind: RefusalKind
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One finished call: our time for it, what the worker claims, what it left in the outputs."""
+
+    envelope_ns: int
+    claimed_ns: int
+    outputs: dict[str, Array] = field(repr=False)
+
+
+class Worker:
+    """A sandboxed process that serves candidates. Every method that runs foreign code returns a Failure or a result."""
+
+    def __init__(self, contract: Contract, kind: Kind, cpus: set[int], *, threads: int = 1, fork: bool = False) -> None:
+        """Start it; `ready()` waits for it."""
+        self.contract = contract
+        self.threads = threads
+        self.fork = fork
+        self.sandbox = Sandbox(kind, cpus=cpus, limits=Limits(), fork=fork)
+        self._slots: dict[int, Slot] = {}
+        self._next_slot = 0
+        self._calls = 0
+        self._ready = False
+
+    def ready(self) -> None:
+        """Wait until torch is imported.
+
+        Raises:
+            InfrastructureError: it did not come up.
+        """
+        if self._ready:
+            return
+        claim = self._answer(READY_SECONDS)
+        if not isinstance(claim, Ready):
+            detail = claim.text if isinstance(claim, Failure) else "unexpected answer"
+            raise InfrastructureError(f"a worker did not come up: {detail}\n{self.sandbox.output.text()}".strip())
+        self._ready = True
+
+    def load(self, name: str, source: str) -> Failure | None:
+        """Import a candidate; its bytes travel in lent memory."""
+        self.ready()
+        data = source.encode()
+        fd = os.memfd_create("source", os.MFD_CLOEXEC)
+        try:
+            os.write(fd, data or b"\n")
+            load = Load(name=name, size=max(len(data), 1), threads=self.threads)
+            claim = self._ask(load, [fd], LOAD_SECONDS)
+        finally:
+            os.close(fd)
+        return self._plain(claim, "build_failed")
+
+    def bind(self, axes: Sizes, absent: frozenset[str]) -> Slot | Failure:
+        """Lend memory for these axis values."""
+        self._next_slot += 1
+        slot = lend(self.contract, axes, absent, self._next_slot)
+        lents = [*slot.inputs.values(), *slot.outputs.values()]
+        tensors = [Tensor(name=t.name, shape=list(t.shape), dtype=t.dtype, offset=t.offset, size=t.size) for t in lents]
+        claim = self._ask(Bind(slot=slot.number, tensors=tensors), [t.fd for t in lents], CALL_SECONDS)
+        failed = self._plain(claim, "incorrect")
+        if failed is not None:
+            slot.close()
+            return failed
+        self._slots[slot.number] = slot
+        return slot
+
+    def release(self, slot: Slot) -> None:
+        """Take memory back. The worker's mapping goes first."""
+        self._ask(Release(slot=slot.number), [], CALL_SECONDS)
+        self._slots.pop(slot.number).close()
+
+    def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
+        """One call on a slot with the inputs of a case."""
+        self._calls += 1
+        arguments: list[str | float | int | None] = []
+        for name in self.contract.inputs:
+            held = case.inputs[name]
+            arguments.append(name if name in slot.inputs else held if isinstance(held, float | int) else None)
+        order = Call(slot=slot.number, call=self._calls, arguments=[*arguments, *self.contract.outputs])
+        data = pack(order)
+        self.sandbox.stop()
+        slot.fill(case.inputs, stream)
+        stray = self._stray()
+        if stray is not None:
+            return stray
+        started = time.perf_counter_ns()
+        with contextlib.suppress(OSError):
+            self.sandbox.wire.send(data)
+        self.sandbox.resume_without_wait()
+        claim = self._answer(seconds)
+        self.sandbox.collect()
+        self.sandbox.stop()
+        envelope = time.perf_counter_ns() - started
+        outputs = {name: lent.snapshot() for name, lent in slot.outputs.items()}
+        damage = slot.damage(case.inputs)
+        if isinstance(claim, Failure):
+            return claim
+        if isinstance(claim, Raised):
+            return Failure("incorrect", f"raised {claim.text}")
+        if not isinstance(claim, Done) or claim.call != self._calls:
+            return Failure("tampered", "answered a call that was not made")
+        if damage is not None:
+            return Failure("incorrect", damage)
+        return Answered(envelope, claim.claimed_ns, outputs)
+
+    def run(self, case: Case, stream: Stream) -> Answered | Failure:
+        """One call at addresses never used before."""
+        slot = self.bind(case.axes, frozenset(n for n, held in case.inputs.items() if held is None))
+        if isinstance(slot, Failure):
+            return slot
+        answer = self.call(slot, case, stream)
+        self.sandbox.resume()
+        if not isinstance(answer, Failure):
+            self.release(slot)
+        return answer
+
+    def leave(self) -> None:
+        """End the current candidate of a forking worker; the next `load` meets a fresh child."""
+        self.sandbox.resume()
+        for slot in self._slots.values():
+            slot.close()
+        self._slots.clear()
+        with contextlib.suppress(OSError):
+            self.sandbox.wire.send(pack(Bye()))
+
+    def stop(self) -> None:
+        """Keep it from running until it is needed."""
+        self.sandbox.stop()
+
+    def close(self) -> None:
+        """End it and everything it started."""
+        self.sandbox.close()
+        for slot in self._slots.values():
+            slot.close()
+        self._slots.clear()
+
+    def __enter__(self) -> "Worker":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ask(self, packet: Packet, fds: Sequence[int], seconds: float) -> Claim | Failure:
+        if self.sandbox.stopped:
+            self.sandbox.resume()
+        stray = self._stray()
+        if stray is not None:
+            return stray
+        with contextlib.suppress(OSError):
+            socket.send_fds(self.sandbox.wire, [pack(packet)], list(fds))
+        return self._answer(seconds)
+
+    def _plain(self, claim: Claim | Failure, kind: RefusalKind) -> Failure | None:
+        match claim:
+            case Failure():
+                return claim if claim.kind != "incorrect" else Failure(kind, claim.text)
+            case Raised():
+                return Failure(kind, claim.text)
+            case Done():
+                return None
+            case _:
+                return Failure("tampered", "answered something that was not asked")
+
+    def _stray(self) -> Failure | None:
+        """A message in the socket before anything was asked."""
+        self.sandbox.wire.setblocking(False)  # noqa: FBT003 - the socket module's own signature
+        try:
+            data = self.sandbox.wire.recv(1)
+        except OSError:
+            return None
+        return Failure("tampered", "sent a message that nobody asked for") if data else None
+
+    def _answer(self, seconds: float) -> Claim | Failure:
+        """The next message, or why there is none."""
+        wire, deadline = self.sandbox.wire, time.monotonic() + seconds
+        while True:
+            wire.settimeout(max(min(_POLL_SECONDS, deadline - time.monotonic()), 0.001))
+            try:
+                data, _, flags, _ = wire.recvmsg(MAX_PACKET)
+            except TimeoutError:
+                stuck = self._stuck(deadline, seconds)
+                if stuck is not None:
+                    return stuck
+                continue
+            except OSError:
+                data, flags = b"", 0
+            if not data:
+                return Failure("incorrect", self._ending())
+            if flags & socket.MSG_TRUNC:
+                return Failure("tampered", "sent a message larger than any answer")
+            try:
+                return CLAIMS.validate_python(parse(data))
+            except (ValueError, ValidationError):
+                return Failure("tampered", "sent a message that is none of the protocol's")
+
+    def _stuck(self, deadline: float, seconds: float) -> Failure | None:
+        if self.sandbox.resident_bytes() > self.sandbox.limits.resident:
+            return Failure("incorrect", f"used more than {self.sandbox.limits.resident >> 30} GiB of memory")
+        if time.monotonic() >= deadline:
+            return Failure("timed_out", f"did not answer within {seconds:.0f} s")
+        return None
+
+    def _ending(self) -> str:
+        """The socket is closed: how the process ended. It may take a moment to be reaped."""
+        for _ in range(50):
+            ended = self.sandbox.ended()
+            if ended is not None:
+                return ended
+            time.sleep(0.01)
+        return "the process closed its connection"

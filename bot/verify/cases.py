@@ -1,0 +1,219 @@
+"""Which draws an exam makes, and the inputs of one draw. A recipe says what to draw; a stream makes it concrete."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+
+from bot.contract.distribution import Distribution, Param
+from bot.contract.schema import (
+    Contract,
+    Device,
+    Hidden,
+    HiddenInt,
+    HiddenLengths,
+    Limit,
+    Probe,
+    RaggedAxis,
+    ScalarInput,
+    Sizes,
+    TensorInput,
+    Workload,
+    axis_of,
+)
+from bot.verify.draws import Array, draw, parameter
+from bot.verify.philox import Stream
+
+Inputs = dict[str, Array | float | int | None]
+
+NEEDLE_SHARE = 3
+"""One draw in this many is plain, the others carry needles: a kernel that turns exact as soon as anything looks
+unusual must meet ordinary data as well (design.md, Needles)."""
+NEEDLE_LENGTH = (0.002, 0.02)
+"""Needles take 0.2 to 2 % of the leading axis, at least one step."""
+NEEDLE_ROWS = 48
+"""Tensors with fewer leading steps carry none: one step would be no small part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One kind of draw: a cell, a probe, or hidden axis values."""
+
+    kind: Literal["cell", "probe", "hidden"]
+    name: str
+    axes: Sizes
+    draws: Mapping[str, Distribution]
+    values: Mapping[str, Param]
+    absent: frozenset[str]
+    limits: Mapping[str, Limit]
+    breaks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """The concrete inputs of one call, in storage form, with the axis values they have."""
+
+    recipe: Recipe
+    axes: Sizes
+    inputs: Inputs = field(repr=False)
+    needles: bool
+
+    @property
+    def where(self) -> str:
+        """What a reason calls it."""
+        return self.recipe.name
+
+
+def cell_recipe(contract: Contract, workload: Workload, regime: str) -> Recipe:
+    """A workload in a regime."""
+    family = contract.regimes[regime]
+    return Recipe(
+        kind="cell",
+        name=f"{workload.name}/{regime}",
+        axes=workload.axes,
+        draws={**contract.draws, **family.draws},
+        values=family.values,
+        absent=frozenset(family.absent),
+        limits=contract.limits,
+    )
+
+
+def probe_recipe(contract: Contract, probe: Probe) -> Recipe:
+    """A probe: its regime with the probe's own draws in place of some."""
+    family = contract.regimes[probe.regime]
+    return Recipe(
+        kind="probe",
+        name=probe.name,
+        axes=probe.axes,
+        draws={**contract.draws, **family.draws, **probe.draws},
+        values={**family.values, **probe.values},
+        absent=frozenset(family.absent) | frozenset(probe.absent),
+        limits={**contract.limits, **probe.limits},
+        breaks=probe.breaks,
+    )
+
+
+def hidden_recipes(contract: Contract, device: Device, stream: Stream) -> Iterator[Recipe]:
+    """Draws at secret axis values, the regimes taking turns from a secret start."""
+    regimes = list(contract.regimes)
+    for hidden in contract.hidden:
+        if device not in hidden.devices:
+            continue
+        start = int(stream.child(hidden.name, "regime").below(len(regimes))[0])
+        for number in range(hidden.draws):
+            axes = _hidden_axes(contract, hidden, stream.child(hidden.name, number))
+            regime = regimes[(start + number) % len(regimes)]
+            workload = Workload(name=hidden.name, devices=[device], axes=axes, scored=False)
+            recipe = cell_recipe(contract, workload, regime)
+            yield Recipe("hidden", hidden.name, axes, recipe.draws, recipe.values, recipe.absent, recipe.limits)
+
+
+def _hidden_axes(contract: Contract, hidden: Hidden, stream: Stream) -> Sizes:
+    axes: Sizes = {}
+    for name, choice in hidden.axes.items():
+        match choice:
+            case HiddenInt(choice=options):
+                axes[name] = options[int(stream.child(name).below(len(options))[0])]
+            case HiddenLengths():
+                ragged = contract.axes[name]
+                assert isinstance(ragged, RaggedAxis)  # noqa: S101 - load.py checked it
+                axes[name] = _hidden_lengths(choice, ragged, stream.child(name))
+    return axes
+
+
+def _hidden_lengths(choice: HiddenLengths, ragged: RaggedAxis, stream: Stream) -> list[int]:
+    low, high = choice.total
+    total = low + int(stream.child("total").below(high - low + 1)[0])
+    low, high = choice.count
+    count = low + int(stream.child("count").below(high - low + 1)[0])
+    lengths = composition(total, count, ragged.min_length, stream.child("parts"))
+    if choice.edges and count > 2 and ragged.min_length == 0:
+        # An empty and a one-token sequence, their tokens given to the longest.
+        edge = stream.child("edge").shuffled(count)[:2]
+        longest = max((i for i in range(count) if i not in edge), key=lengths.__getitem__)
+        for place, length in zip(edge, (0, min(1, total)), strict=True):
+            lengths[longest] += lengths[place] - length
+            lengths[place] = length
+    return lengths
+
+
+def composition(total: int, count: int, least: int, stream: Stream) -> list[int]:
+    """`count` lengths of at least `least` that sum to `total`, cut points uniform."""
+    spare = total - count * least
+    if spare < 0:
+        least, spare = 0, total
+    cuts = [0, *sorted(int(x) for x in stream.below(spare + 1, count - 1)), spare] if count > 1 else [0, spare]
+    return [b - a + least for a, b in pairwise(cuts)]
+
+
+def make_case(
+    contract: Contract, recipe: Recipe, stream: Stream, *, static: Stream, lengths: Literal["same", "other"] = "same"
+) -> Case:
+    """The inputs of one call. `static` feeds inputs that keep their value for a worker's life.
+
+    `lengths`: a secret permutation of the workload's own, or others with the same total and count.
+    """
+    axes = _with_lengths(contract, recipe, stream.child("lengths"), lengths)
+    inputs: Inputs = {}
+    for name, spec in contract.inputs.items():
+        match spec:
+            case ScalarInput():
+                value = parameter(recipe.values.get(name, spec.value), stream.child("value", name))
+                inputs[name] = int(value) if spec.dtype == "int" else value
+            case TensorInput(offsets_of=str(ragged)):
+                inputs[name] = np.cumsum([0, *_list(axes[ragged])], dtype=np.int64)
+            case TensorInput() if name in recipe.absent:
+                inputs[name] = None
+            case TensorInput():
+                source = static if spec.lifetime == "static" else stream
+                shape = contract.shape(spec, axes)
+                inputs[name] = draw(recipe.draws[name], shape, spec.dtype, source.child("input", name))
+    needles = recipe.kind == "cell" and bool(stream.child("needles").below(NEEDLE_SHARE)[0])
+    if needles:
+        _add_needles(contract, inputs, stream.child("needle"))
+    return Case(recipe, axes, inputs, needles)
+
+
+def _list(value: int | list[int]) -> list[int]:
+    return value if isinstance(value, list) else [value]
+
+
+def _with_lengths(contract: Contract, recipe: Recipe, stream: Stream, mode: Literal["same", "other"]) -> Sizes:
+    axes = dict(recipe.axes)
+    if recipe.kind != "cell":
+        return axes
+    for name, axis in contract.axes.items():
+        if isinstance(axis, RaggedAxis):
+            given = _list(axes[name])
+            if mode == "other" and len(given) > 1:
+                axes[name] = composition(sum(given), len(given), axis.min_length, stream.child(name))
+            else:
+                axes[name] = [given[i] for i in stream.child(name).shuffled(len(given))]
+    return axes
+
+
+def _add_needles(contract: Contract, inputs: Inputs, stream: Stream) -> None:
+    """Replace a secret range of the leading axis, in a secret half of the next one, by another family's values."""
+    families: list[Mapping[str, Distribution]] = [{**contract.draws, **r.draws} for r in contract.regimes.values()]
+    families += [{**contract.draws, **contract.regimes[p.regime].draws, **p.draws} for p in contract.probes]
+    foreign = families[int(stream.child("family").below(len(families))[0])]
+    for name, spec in contract.inputs.items():
+        held = inputs[name]
+        if not isinstance(spec, TensorInput) or not isinstance(held, np.ndarray) or spec.offsets_of is not None:
+            continue
+        if spec.lifetime != "call" or len(spec.shape) < 2 or held.shape[0] < NEEDLE_ROWS or name not in foreign:
+            continue
+        place = stream.child("place", axis_of(spec.shape[0]) or "")
+        length = max(1, round(held.shape[0] * place.child("length").between(*NEEDLE_LENGTH)))
+        start = int(place.child("start").below(held.shape[0] - length + 1)[0])
+        shape = (length, *held.shape[1:])
+        part = draw(foreign[name], shape, spec.dtype, stream.child("part", name))
+        chosen = np.ones((1, *([1] * (held.ndim - 1))), dtype=bool)
+        if held.ndim > 2:
+            mask = stream.child("heads").below(2, held.shape[1]).astype(bool)
+            mask[int(stream.child("head").below(held.shape[1])[0])] = True
+            chosen = mask.reshape(1, -1, *([1] * (held.ndim - 2)))
+        window = held[start : start + length]
+        held[start : start + length] = np.where(chosen, part, window)

@@ -1,0 +1,239 @@
+"""Compare outputs with what they must be: value classes first, then errors in noise units against calibrated limits.
+
+An error is a row's root mean square difference over its unit. Statistics are taken over the rows of each group (heads,
+sequences) and over all rows; conditions read `not (error <= limit)`, so that NaN never passes. Pure.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+
+from bot.contract.schema import Contract, CountAxis, Limit, Output, Sizes, TotalAxis, axis_of
+from bot.evaluation import Counterexample
+from bot.verify.oracle import TORCH, Expected, Tensor
+
+MEDIAN_ROWS = 16
+P99_ROWS = 64
+"""Groups with fewer rows are judged by their maximum alone: with three noisy runs a unit has heavy tails."""
+
+Statistic = Literal["median", "p99", "maximum", "class", "bar"]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputError:
+    """Errors of one output: the worst group's statistics in units, and the rows they came from."""
+
+    output: str
+    median: float
+    p99: float
+    maximum: float
+    worst_group: str
+    relative_l2: float
+    octaves: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`margin`: the largest error over its limit; above 1 (or not a number) `counterexample` says where."""
+
+    errors: tuple[OutputError, ...]
+    margin: float
+    counterexample: Counterexample | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Worst:
+    """The statistic furthest beyond its limit, and the row that shows it."""
+
+    margin: float
+    statistic: Statistic
+    group: str
+    value: float | None
+    limit: float | None
+    row: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Which call is judged: its name for reasons, its axis values, the limits that apply."""
+
+    where: str
+    axes: Sizes
+    limits: Mapping[str, Limit]
+
+
+def judge(contract: Contract, expected: Expected, outputs: Mapping[str, Tensor], setting: Setting) -> Judgement:
+    """All outputs of one call against the oracle."""
+    errors: list[OutputError] = []
+    margin, counterexample = 0.0, None
+    for name, spec in contract.outputs.items():
+        rounded = expected.exact[name].to(TORCH[spec.dtype]).double()
+        got = outputs[name].double()
+        element = _class_mismatch(rounded, got)
+        if element is not None:
+            worst = _Worst(math.inf, "class", "all", None, None, element[:-1])
+            example = _example(setting, name, worst, element, rounded, got)
+            return Judgement(tuple(errors), math.inf, example)
+        rows = row_errors(expected.exact[name], got, expected.units[name])
+        error, worst = _judge_rows(contract, name, rows, setting)
+        errors.append(replace(error, relative_l2=_relative_l2(expected.exact[name], got)))
+        if not (worst.margin <= margin):
+            margin = worst.margin
+            if not (margin <= 1.0):
+                column = int((got[worst.row] - rounded[worst.row]).abs().argmax())
+                counterexample = _example(setting, name, worst, (*worst.row, column), rounded, got)
+    return Judgement(tuple(errors), margin, counterexample)
+
+
+def row_errors(exact: Tensor, got: Tensor, units: Tensor) -> Tensor:
+    """Error of each row in units; elements that are not finite in `exact` have passed the class check and count 0."""
+    if exact.shape[-1] == 0:
+        return torch.zeros(exact.shape[:-1], dtype=torch.float64)
+    difference = torch.where(torch.isfinite(exact) & torch.isfinite(got), got - exact, 0.0)
+    return difference.square().mean(dim=-1).sqrt() / units
+
+
+def _class_mismatch(exact: Tensor, got: Tensor) -> tuple[int, ...] | None:
+    """Index of the first element whose class (finite, +inf, −inf, NaN) differs."""
+    wrong = torch.isnan(exact) != torch.isnan(got)
+    infinite = torch.isinf(exact) | torch.isinf(got)
+    wrong |= infinite & (exact != got) & ~(torch.isnan(exact) & torch.isnan(got))
+    if not bool(wrong.any()):
+        return None
+    return tuple(int(i) for i in wrong.nonzero()[0])
+
+
+def groups_of(contract: Contract, output: Output, axes: Sizes) -> list[tuple[str, Tensor]]:
+    """Named boolean masks over the rows of an output: every head × sequence, as the contract's axes say."""
+    shape = contract.shape(output, axes)[:-1]
+    names = [axis_of(extent) for extent in output.shape[:-1]]
+    labels: list[list[tuple[str, Tensor]]] = []
+    for position, name in enumerate(names):
+        axis = contract.axes.get(name or "")
+        view = [1] * len(shape)
+        view[position] = shape[position]
+        index = torch.arange(shape[position]).reshape(view)
+        if isinstance(axis, TotalAxis):
+            lengths = axes[axis.total_of]
+            assert isinstance(lengths, list)  # noqa: S101 - load.py checked it
+            bounds = torch.tensor([0, *lengths]).cumsum(0)
+            labels.append(
+                [(f"sequence {i}", (index >= bounds[i]) & (index < bounds[i + 1])) for i in range(len(lengths))]
+            )
+        elif isinstance(axis, CountAxis):
+            labels.append([(f"sequence {i}", index == i) for i in range(shape[position])])
+        elif name in output.groups:
+            labels.append([(f"{name}={i}", index == i) for i in range(shape[position])])
+    groups = [("", torch.ones(shape, dtype=torch.bool))]
+    for label in labels:
+        groups = [(f"{a}, {b}".strip(", "), x & y) for a, x in groups for b, y in label]
+    return groups
+
+
+def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -> tuple[OutputError, _Worst]:
+    limit = setting.limits[name]
+    worst = _Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
+    largest: dict[Statistic, float] = {"median": 0.0, "p99": 0.0, "maximum": 0.0}
+    whole = ("all", torch.ones(rows.shape, dtype=torch.bool))
+    for group, mask in [whole, *groups_of(contract, contract.outputs[name], setting.axes)]:
+        for statistic, value, bound in _statistics(rows[mask], limit):
+            largest[statistic] = max(largest[statistic], value)
+            if not (value / bound <= worst.margin):
+                place = torch.where(mask, rows, -1.0).flatten().argmax()
+                row = tuple(int(i) for i in torch.unravel_index(place, rows.shape))
+                worst = _Worst(value / bound, statistic, group, value, bound, row)
+    octaves = _octaves(contract, contract.outputs[name], rows, setting.axes)
+    error = OutputError(name, largest["median"], largest["p99"], largest["maximum"], worst.group, 0.0, octaves)
+    return error, worst
+
+
+def _statistics(rows: Tensor, limit: Limit) -> Iterator[tuple[Statistic, float, float]]:
+    if rows.numel():
+        yield "maximum", float(rows.max()), limit.maximum
+    if rows.numel() >= P99_ROWS:
+        yield "p99", float(torch.quantile(rows, 0.99)), limit.p99
+    if rows.numel() >= MEDIAN_ROWS:
+        yield "median", float(rows.median()), limit.median
+
+
+def _octaves(contract: Contract, output: Output, rows: Tensor, axes: Sizes) -> tuple[float, ...]:
+    """Median error by position in the sequence: 0–15, 16–31, 32–63, … tokens."""
+    first = contract.axes.get(axis_of(output.shape[0]) or "")
+    if not isinstance(first, TotalAxis) or rows.numel() == 0:
+        return ()
+    lengths = axes[first.total_of]
+    assert isinstance(lengths, list)  # noqa: S101 - load.py checked it
+    position = torch.cat([torch.arange(n) for n in lengths])
+    octave = torch.log2(position.clamp_min(8).double() / 8).floor().long()
+    return tuple(float(rows[octave == i].median()) for i in range(int(octave.max()) + 1) if bool((octave == i).any()))
+
+
+def _relative_l2(exact: Tensor, got: Tensor) -> float:
+    finite = torch.isfinite(exact)
+    norm = float(exact[finite].norm())
+    return float((got - exact)[finite].norm()) / norm if norm else 0.0
+
+
+def _example(
+    setting: Setting, output: str, worst: _Worst, index: Sequence[int], exact: Tensor, got: Tensor
+) -> Counterexample:
+    return Counterexample(
+        where=setting.where,
+        axes=dict(setting.axes),
+        output=output,
+        group=worst.group,
+        statistic=worst.statistic,
+        error_units=worst.value if worst.value is None or math.isfinite(worst.value) else None,
+        limit_units=worst.limit,
+        index=list(index),
+        candidate=f"{float(got[tuple(index)]):.6g}",
+        oracle=f"{float(exact[tuple(index)]):.6g}",
+    )
+
+
+def noise_level(contract: Contract, expected: Expected) -> dict[str, float]:
+    """For each output, its rows' noise units over its size, both as root mean squares: a relative noise level."""
+    levels = {}
+    for name in contract.outputs:
+        size = torch.nan_to_num(expected.exact[name]).square().mean().sqrt()
+        noise = expected.units[name].square().mean().sqrt()
+        levels[name] = float(noise / size) if float(size) > 0 else float("inf")
+    return levels
+
+
+BAR_SLACK = 4.0
+"""A call compared with the bar alone has no noise unit of its own; the cell's level serves, and draws of one cell
+differ in it by about this factor. The full check per cell and round has no such slack."""
+
+
+def against_bar(
+    contract: Contract,
+    outputs: Mapping[str, Tensor],
+    bar: Mapping[str, Tensor],
+    level: Mapping[str, float],
+    *,
+    where: str,
+    axes: Sizes,
+) -> Counterexample | None:
+    """A timed call's outputs against the bar's on the same inputs, per group; the limit is the sum of both sides'."""
+    for name, spec in contract.outputs.items():
+        got, held = outputs[name].double(), bar[name].double()
+        setting = Setting(where, axes, contract.limits)
+        limit = 2 * contract.limits[name].p99 * BAR_SLACK
+        element = _class_mismatch(held, got)
+        if element is not None:
+            return _example(setting, name, _Worst(math.inf, "class", "all", None, None, ()), element, held, got)
+        difference = torch.where(torch.isfinite(held), got - held, 0.0)
+        for group, mask in groups_of(contract, spec, axes):
+            size = torch.nan_to_num(held[mask]).square().mean().sqrt()
+            error = difference[mask].square().mean().sqrt()
+            if mask.any() and not (error <= limit * level[name] * size):
+                inside = torch.where(mask.unsqueeze(-1), difference.abs(), -1.0)
+                place = torch.unravel_index(inside.flatten().argmax(), inside.shape)
+                units = float(error / (level[name] * size))
+                worst = _Worst(units / limit, "bar", group, units, limit, ())
+                return _example(setting, name, worst, [int(i) for i in place], held, got)
+    return None

@@ -1,0 +1,165 @@
+"""Conduct one exam: choose the salt, fix the plan, run the stages in order, stop at the first refusal."""
+
+import contextlib
+import hashlib
+import os
+import platform
+import secrets
+import sys
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+
+import torch
+
+from bot import digest
+from bot.contract.load import load_contract
+from bot.errors import InfrastructureError, UsageError
+from bot.evaluation import Commitment, Environment, Evaluation, Job, Refusal, StageName, StageRecord
+from bot.verify.exam import Exam, Stage, Watch
+from bot.verify.oracle import load_oracle
+from bot.verify.plan import baseline_kernels, plan_checks, plan_stages
+from bot.verify.stages.answers import correctness, probes, smoke
+from bot.verify.stages.baselines import screen_baselines
+from bot.verify.stages.build import build
+from bot.verify.stages.controls import controls
+from bot.verify.stages.timing import timing
+
+
+def open_exam(job: Job, watch: Watch) -> Exam:
+    """Load the contract, choose the salt, fix the plan.
+
+    Raises:
+        UsageError: no such contract, it has mistakes, or the device is not here.
+        InfrastructureError: ours.
+    """
+    if job.device == "cuda" and not torch.cuda.is_available():
+        raise InfrastructureError("no CUDA device on this machine: use --device cpu")
+    loaded = load_contract(Path(job.contracts_dir), job.contract)
+    if not loaded.contract.scored(job.device):
+        raise UsageError(f"contract {job.contract} has no scored workload for {job.device}")
+    torch.set_num_threads(1)
+    salt = secrets.token_bytes(32)
+    ours, theirs = _split_cpus()
+    os.sched_setaffinity(0, ours)
+    exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs)
+    exam.checks = plan_checks(exam)
+    exam.baselines_planned = baseline_kernels(exam)
+    exam.plan = plan_stages(exam)
+    return exam
+
+
+def _split_cpus() -> tuple[set[int], set[int]]:
+    """One CPU for the verifier, the others for workers; on a single CPU both share it."""
+    available = sorted(os.sched_getaffinity(0))
+    return {available[0]}, set(available[1:]) or {available[0]}
+
+
+STAGE_FUNCTIONS: Mapping[StageName, Stage] = {
+    "build": build,
+    "smoke": smoke,
+    "correctness": correctness,
+    "probes": probes,
+    "timing": timing,
+    "controls": controls,
+}
+
+
+def examine(job: Job, watch: Watch) -> Evaluation:
+    """Run the stages that the mode asks for; the facts, whatever they are.
+
+    Raises:
+        UsageError: the job names something that is not there or is wrong.
+        InfrastructureError: the exam could not be held.
+    """
+    started, clock = datetime.now(UTC), time.monotonic()
+    exam = open_exam(job, watch)
+    commitment = hashlib.sha256(exam.salt).hexdigest()
+    watch(Commitment(sha256=commitment))
+    try:
+        refusal = _run(exam)
+    finally:
+        if exam.candidate_worker is not None:
+            exam.candidate_worker.close()
+    return Evaluation(
+        contract=exam.contract.name,
+        contract_version=exam.contract.version,
+        contract_digest=exam.loaded.digest,
+        judge_digest=judge_digest(),
+        candidate_name=job.candidate_name,
+        candidate_digest=digest.of_bytes(job.source.encode()),
+        mode=job.mode,
+        started_at=started.isoformat(timespec="seconds"),
+        seconds=round(time.monotonic() - clock, 3),
+        salt_commitment=commitment,
+        salt=exam.salt.hex(),
+        environment=_environment(exam),
+        stages=exam.records,
+        refusal=refusal,
+        cells=exam.cells,
+        baselines=exam.baselines,
+        accuracy=list(exam.accuracy.values()),
+        grade=exam.grade,
+        checked_timed_calls=exam.checked_timed_calls,
+        scored_cells=[f"{w.name}/{r}" for w, r in exam.scored()],
+    )
+
+
+def _run(exam: Exam) -> Refusal | None:
+    """All stages; returns what refused the candidate."""
+    # The worker imports torch while draws and expected values are computed here.
+    worker = exam.candidate_process()
+    for index in range(len(exam.checks)):
+        exam.question(index)
+    if exam.planned("timing"):
+        worker.ready()
+        worker.stop()
+        screen_baselines(exam)
+    refusal: Refusal | None = None
+    for name, stage in STAGE_FUNCTIONS.items():
+        planned, begun = exam.planned(name), time.monotonic()
+        if refusal is not None or planned == 0:
+            exam.records.append(StageRecord(name=name, status="not_run", planned=planned, done=0, seconds=0.0))
+            continue
+        outcome = stage(exam)
+        refusal = outcome.refusal
+        exam.records.append(
+            StageRecord(
+                name=name,
+                status="refused" if refusal else "invalid" if outcome.invalid else "passed",
+                planned=planned,
+                done=outcome.done,
+                seconds=round(time.monotonic() - begun, 3),
+                note=outcome.invalid,
+            )
+        )
+    return refusal
+
+
+def judge_digest() -> str:
+    """SHA-256 over the verifier's own files and what it imports of ours: which judge decided."""
+    bot = Path(__file__).resolve().parents[1]
+    files = sorted([*(bot / "verify").rglob("*.py"), *(bot / "contract").rglob("*.py"), bot / "evaluation.py"])
+    return digest.of_files({str(path.relative_to(bot)): path.read_bytes() for path in files})
+
+
+def _environment(exam: Exam) -> Environment:
+    return Environment(
+        device=_cpu_name(),
+        architecture=platform.machine() if exam.device == "cpu" else "cuda",
+        cpus=os.cpu_count() or 1,
+        worker_threads=1,
+        python=platform.python_version(),
+        torch=torch.__version__,
+        system=f"{platform.system()} {platform.release()}",
+        sandbox=exam.job.sandbox,
+    )
+
+
+def _cpu_name() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or sys.platform

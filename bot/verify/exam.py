@@ -1,0 +1,206 @@
+"""What the stages of one exam share: the job, the plan, draws with their expected values, the evidence so far.
+
+Expected values stay here, in the verifier's private memory; controls and baselines are asked the same questions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from bot import digest
+from bot.contract.load import LoadedContract
+from bot.contract.schema import Baseline, Contract, Device, Role, Workload
+from bot.evaluation import (
+    Accuracy,
+    BaselineState,
+    BaselineTime,
+    Cell,
+    Commitment,
+    Counterexample,
+    Grade,
+    Job,
+    Progress,
+    Refusal,
+    StageName,
+    StageRecord,
+)
+from bot.verify.calls import Answered, Failure, Worker
+from bot.verify.cases import Case, Recipe, make_case
+from bot.verify.compare import Judgement, Setting, judge
+from bot.verify.draws import Array
+from bot.verify.oracle import Expected, OracleFunction, Tensor, expect, tensor_of
+from bot.verify.philox import Stream
+
+Watch = Callable[[Progress | Commitment], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One planned draw: fixed by name before candidate code is loaded; the inputs come from the salt."""
+
+    stage: StageName
+    recipe: Recipe
+    number: int
+    lengths: Literal["same", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A check with its inputs and what they must give."""
+
+    check: Check
+    case: Case
+    expected: Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel file to run: the candidate, a baseline, a control."""
+
+    name: str
+    source: str
+    role: Role | None = None
+
+
+@dataclass
+class Exam:
+    """What all stages share. Mutable: it gathers evidence."""
+
+    job: Job
+    loaded: LoadedContract
+    oracle: OracleFunction
+    salt: bytes
+    watch: Watch
+    cpus: set[int]
+    checks: list[Check] = field(default_factory=list)
+    plan: dict[StageName, int] = field(default_factory=dict)
+    questions: dict[int, Question] = field(default_factory=dict)
+    records: list[StageRecord] = field(default_factory=list)
+    cells: list[Cell] = field(default_factory=list)
+    baselines: list[BaselineState] = field(default_factory=list)
+    accuracy: dict[tuple[str, str], Accuracy] = field(default_factory=dict)
+    grade: Grade | None = None
+    checked_timed_calls: int = 0
+    baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
+    bar: Kernel | None = None
+    clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
+    candidate_worker: Worker | None = None
+
+    @property
+    def contract(self) -> Contract:
+        """The contract, parsed."""
+        return self.loaded.contract
+
+    @property
+    def device(self) -> Device:
+        """The device the exam runs on."""
+        return self.job.device
+
+    @property
+    def root(self) -> Stream:
+        """All draws of this exam come from here."""
+        return Stream.from_salt(
+            self.salt, digest.of_bytes(self.job.source.encode()), self.loaded.digest, self.job.mode, "0"
+        )
+
+    @property
+    def candidate(self) -> Kernel:
+        """The kernel under examination."""
+        return Kernel(self.job.candidate_name, self.job.source)
+
+    def scored(self) -> list[tuple[Workload, str]]:
+        """The scored cells on this device."""
+        return self.contract.scored(self.device)
+
+    def candidate_process(self) -> Worker:
+        """The worker that holds the candidate, started before anything of it was known to it."""
+        if self.candidate_worker is None:
+            self.candidate_worker = self.worker()
+        return self.candidate_worker
+
+    def planned(self, stage: StageName) -> int:
+        """How many checks a stage has; 0 when the mode leaves it out."""
+        return self.plan.get(stage, 0)
+
+    def indices(self, stage: StageName) -> list[int]:
+        """The planned draws of a stage, in an order that the candidate cannot know."""
+        own = [i for i, check in enumerate(self.checks) if check.stage == stage]
+        return [own[i] for i in self.root.child("order", stage).shuffled(len(own))]
+
+    def worker(self, *, fork: bool = False) -> Worker:
+        """A fresh worker; it gets ready while the verifier goes on."""
+        return Worker(self.contract, self.job.sandbox, self.cpus, fork=fork)
+
+    def question(self, index: int) -> Question:
+        """The inputs and expected values of a planned check, computed once."""
+        if index not in self.questions:
+            check = self.checks[index]
+            stream = self.root.child("check", check.stage, check.recipe.name, check.number)
+            static = self.root.child("static", check.recipe.name)
+            case = make_case(self.contract, check.recipe, stream, static=static, lengths=check.lengths)
+            expected = expect(self.contract, self.oracle, case, stream.child("oracle"))
+            self.questions[index] = Question(check, case, expected)
+        return self.questions[index]
+
+    def tensors(self, outputs: Mapping[str, Array]) -> dict[str, Tensor]:
+        """Snapshots as torch tensors."""
+        return {name: tensor_of(outputs[name], spec.dtype) for name, spec in self.contract.outputs.items()}
+
+    def judge(self, question: Question, answer: Answered) -> Judgement:
+        """Compare an answer with what was expected."""
+        case = question.case
+        setting = Setting(case.where, case.axes, case.recipe.limits)
+        return judge(self.contract, question.expected, self.tensors(answer.outputs), setting)
+
+    def note_accuracy(self, kernel: str, judgement: Judgement) -> None:
+        """Keep the worst errors seen over scored cells."""
+        for error in judgement.errors:
+            limit = self.contract.limits[error.output]
+            old = self.accuracy.get((kernel, error.output))
+            new = Accuracy(
+                kernel=kernel,
+                output=error.output,
+                median=max(error.median, old.median if old else 0.0),
+                p99=max(error.p99, old.p99 if old else 0.0),
+                maximum=max(error.maximum, old.maximum if old else 0.0),
+                worst_group=error.worst_group if not old or error.maximum > old.maximum else old.worst_group,
+                relative_l2=max(error.relative_l2, old.relative_l2 if old else 0.0),
+                octaves=_worst(error.octaves, old.octaves if old else []),
+                limit_median=limit.median,
+                limit_p99=limit.p99,
+                limit_maximum=limit.maximum,
+            )
+            self.accuracy[kernel, error.output] = new
+
+    def progress(self, stage: StageName, done: int, text: str = "") -> None:
+        """Tell whoever watches."""
+        self.watch(Progress(stage=stage, done=done, total=self.planned(stage), text=text))
+
+
+def _worst(new: Sequence[float], old: Sequence[float]) -> list[float]:
+    length = max(len(new), len(old))
+    return [max(new[i] if i < len(new) else 0.0, old[i] if i < len(old) else 0.0) for i in range(length)]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a stage returns: how many of its checks have positive evidence, and what refused the candidate."""
+
+    done: int
+    refusal: Refusal | None = None
+    invalid: str = ""
+
+
+Stage = Callable[[Exam], Outcome]
+
+
+def refuse(stage: StageName, where: str, failure: Failure) -> Refusal:
+    """A refusal from something the candidate's process did."""
+    return Refusal(kind=failure.kind, stage=stage, where=where, reason=failure.text)
+
+
+def incorrect(stage: StageName, question: Question, example: Counterexample) -> Refusal:
+    """A refusal from a wrong number."""
+    breaks = question.check.recipe.breaks
+    reason = f"`{example.output}` is wrong" + (f"; this probe breaks: {breaks}" if breaks else "")
+    return Refusal(kind="incorrect", stage=stage, where=question.case.where, reason=reason, counterexample=example)

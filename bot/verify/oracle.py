@@ -1,0 +1,148 @@
+"""Run a contract's float64 oracle: once exactly, and with noise at its operands to learn what an honest error is.
+
+The oracle is ours (base commit) and runs here, in the verifier; expected values never leave this process.
+"""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from bot.contract.schema import Contract, DType, Limit, TensorInput
+from bot.errors import DataError, Problem
+from bot.verify.cases import Case
+from bot.verify.draws import Array
+from bot.verify.philox import Stream
+
+Tensor = torch.Tensor
+Noise = Callable[[Tensor], Tensor]
+OracleFunction = Callable[..., Any]
+
+TORCH: dict[DType, torch.dtype] = {
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float32": torch.float32,
+    "int64": torch.int64,
+    "int32": torch.int32,
+}
+ROUNDING: dict[str, float] = {"bfloat16": 2.0**-9, "float16": 2.0**-12, "float32": 2.0**-25}
+"""Largest relative error of one rounding to nearest: half a unit in the last place."""
+NOISY_RUNS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What one draw's outputs must be. `exact`: float64, contract shape. `units`: the noise unit of each row, shape
+    of `exact` without its last axis."""
+
+    exact: Mapping[str, Tensor]
+    units: Mapping[str, Tensor]
+
+
+def tensor_of(array: Array, dtype: DType) -> Tensor:
+    """A torch tensor over the same bytes."""
+    raw = torch.from_numpy(np.ascontiguousarray(array))
+    return raw.view(TORCH[dtype]) if dtype == "bfloat16" else raw
+
+
+def load_oracle(folder: Path) -> OracleFunction:
+    """The function `oracle` of `oracle.py`.
+
+    Raises:
+        DataError: the file does not load or has no such function.
+    """
+    path = folder / "oracle.py"
+    spec = importlib.util.spec_from_file_location(f"proctor_oracle_{folder.name}", path)
+    assert spec is not None  # noqa: S101 - a path with a suffix always has one
+    assert spec.loader is not None  # noqa: S101
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        function: OracleFunction = module.oracle
+    except Exception as error:  # noqa: BLE001 - the author's file; whatever it raises is the answer
+        raise DataError(
+            f"contracts/{folder.name}/oracle.py", [Problem("", f"{type(error).__name__}: {error}")]
+        ) from None
+    return function
+
+
+def expect(contract: Contract, oracle: OracleFunction, case: Case, stream: Stream, *, units: bool = True) -> Expected:
+    """Exact outputs of one case and, unless told otherwise, the noise unit of each row.
+
+    Raises:
+        DataError: the oracle raised, or its outputs have another structure, shape or dtype than declared.
+    """
+    arguments = _arguments(contract, case)
+    exact = _run(contract, oracle, arguments, case, lambda x: x)
+    if not units:
+        return Expected(exact, {})
+    noise = _noise(ROUNDING[contract.compute.operands], stream)
+    squares = {name: torch.zeros(value.shape[:-1], dtype=torch.float64) for name, value in exact.items()}
+    for _ in range(NOISY_RUNS):
+        for name, value in _run(contract, oracle, arguments, case, noise).items():
+            squares[name] += (value - exact[name]).square().mean(dim=-1) / NOISY_RUNS
+    return Expected(
+        exact,
+        {
+            name: torch.maximum(
+                torch.nan_to_num(square.sqrt(), nan=0.0, posinf=0.0),
+                ulp_floor(exact[name], contract.outputs[name].dtype, case.recipe.limits[name]),
+            )
+            for name, square in squares.items()
+        },
+    )
+
+
+def ulp_floor(exact: Tensor, dtype: DType, limit: Limit) -> Tensor:
+    """`floor_ulps` units in the last place of the output's type, at each row's root mean square."""
+    info = torch.finfo(TORCH[dtype])
+    size = torch.nan_to_num(exact, nan=0.0, posinf=info.max, neginf=info.max).square().mean(dim=-1).sqrt()
+    exponent = torch.floor(torch.log2(size.clamp_min(info.tiny)))
+    return limit.floor_ulps * torch.exp2(exponent) * info.eps
+
+
+def _arguments(contract: Contract, case: Case) -> dict[str, Any]:
+    arguments: dict[str, Any] = {}
+    for name, spec in contract.inputs.items():
+        held = case.inputs[name]
+        if isinstance(spec, TensorInput) and isinstance(held, np.ndarray):
+            tensor = tensor_of(held, spec.dtype)
+            arguments[name] = tensor.double() if tensor.is_floating_point() else tensor.long()
+        else:
+            arguments[name] = held
+    return arguments
+
+
+def _noise(rounding: float, stream: Stream) -> Noise:
+    generator = torch.Generator().manual_seed(int(stream.child("noise").words(1)[0]))
+
+    def noise(x: Tensor) -> Tensor:
+        return x * (1 + rounding * (2 * torch.rand(x.shape, dtype=torch.float64, generator=generator) - 1))
+
+    return noise
+
+
+def _run(
+    contract: Contract, oracle: OracleFunction, arguments: Mapping[str, Any], case: Case, noise: Noise
+) -> dict[str, Tensor]:
+    source = f"contracts/{contract.name}/oracle.py"
+    try:
+        with torch.no_grad():
+            outputs = oracle(**arguments, noise=noise)
+    except Exception as error:  # noqa: BLE001 - as above
+        raise DataError(source, [Problem(case.where, f"{type(error).__name__}: {error}")]) from None
+    problems = []
+    if not isinstance(outputs, dict) or set(outputs) != set(contract.outputs):
+        raise DataError(source, [Problem(case.where, f"must return a dict of {', '.join(contract.outputs)}")])
+    for name, output in contract.outputs.items():
+        shape = contract.shape(output, case.axes)
+        if outputs[name].dtype != torch.float64 or tuple(outputs[name].shape) != shape:
+            found = f"{outputs[name].dtype} {tuple(outputs[name].shape)}"
+            problems.append(Problem(name, f"must be float64 {shape}, is {found} ({case.where})"))
+    if problems:
+        raise DataError(source, problems)
+    return {name: outputs[name] for name in contract.outputs}

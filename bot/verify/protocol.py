@@ -1,0 +1,129 @@
+"""The wire between verifier and worker: the only definition of it, known to both sides.
+
+Messages are single JSON objects in packets of a SOCK_SEQPACKET socket; buffers travel beside them as descriptors. The
+worker learns names, shapes, dtypes and offsets; never the salt, the oracle, a limit, the baseline or the verdict. What
+it sends is a claim: parsed strictly, bounded, without duplicate keys.
+"""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+MAX_PACKET = 64 * 1024
+TEXT_LIMIT = 2000
+MODULES = ("bot/__init__.py", "bot/verify/__init__.py", "bot/verify/protocol.py", "bot/verify/worker.py")
+"""All files of ours that a worker can see."""
+
+
+class Packet(BaseModel):
+    """Immutable, strict, nothing unknown."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Tensor(Packet):
+    """A lent tensor: `offset` bytes into its own descriptor, which holds `size` bytes."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    offset: int
+    size: int
+
+
+class Load(Packet):
+    """Import the candidate: `size` bytes of source in the one descriptor that comes along."""
+
+    op: Literal["load"] = "load"
+    name: str
+    size: int
+    threads: int
+
+
+class Bind(Packet):
+    """Map these tensors as slot `slot`; one descriptor each, in this order, inputs then outputs."""
+
+    op: Literal["bind"] = "bind"
+    slot: int
+    tensors: list[Tensor]
+
+
+class Release(Packet):
+    """Unmap a slot; it is not used again."""
+
+    op: Literal["release"] = "release"
+    slot: int
+
+
+class Call(Packet):
+    """Call `run` on a slot. `arguments`: by position, the name of a tensor, a number, or None."""
+
+    op: Literal["call"] = "call"
+    slot: int
+    call: int
+    arguments: list[str | float | int | None]
+
+
+class Bye(Packet):
+    """Leave; a worker that forks a child per candidate goes on to its next one."""
+
+    op: Literal["bye"] = "bye"
+
+
+Task = Annotated[Load | Bind | Release | Call | Bye, Field(discriminator="op")]
+TASKS: TypeAdapter[Task] = TypeAdapter(Task)
+
+
+class Ready(Packet):
+    """Torch is imported, limits are set, nothing of the candidate's has run."""
+
+    op: Literal["ready"] = "ready"
+    torch: Annotated[str, Field(max_length=100)]
+
+
+class Done(Packet):
+    """The task is done. `claimed_ns`: what the worker's own clock says a call took."""
+
+    op: Literal["done"] = "done"
+    call: Annotated[int, Field(ge=0)] = 0
+    claimed_ns: Annotated[int, Field(ge=0, le=2**62)] = 0
+
+
+class Raised(Packet):
+    """The candidate raised an exception."""
+
+    op: Literal["raised"] = "raised"
+    text: Annotated[str, Field(max_length=TEXT_LIMIT)]
+
+
+Claim = Annotated[Ready | Done | Raised, Field(discriminator="op")]
+CLAIMS: TypeAdapter[Claim] = TypeAdapter(Claim)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("duplicate key")
+    return found
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def parse(data: bytes) -> Any:
+    """Plain data of one packet.
+
+    Raises:
+        ValueError: not UTF-8 JSON, a duplicate key, or NaN or infinity (RecursionError is one for deep nesting).
+    """
+    try:
+        return json.loads(data.decode(), object_pairs_hook=_unique, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def pack(packet: Packet) -> bytes:
+    """One packet as bytes."""
+    return packet.model_dump_json().encode()

@@ -1,0 +1,98 @@
+"""Before candidate code loads: every baseline runs clean in a worker of its own, is checked, and the bar is fixed.
+
+The bar is, of the baselines that are available and right on all scored cells, the one with the least geometric-mean
+time. A named incumbent or official kernel that is inaccurate stays, marked less accurate: it must be beaten too.
+"""
+
+import importlib.util
+import math
+import statistics
+
+from bot.contract.schema import Requires
+from bot.evaluation import BaselineState, BaselineTime
+from bot.verify.calls import Answered, Failure, Worker
+from bot.verify.cases import cell_recipe, make_case
+from bot.verify.exam import Exam, Kernel
+
+CLEAN_CALLS = 6
+"""Calls per cell of a clean run, after two that warm up."""
+WARM_UPS = 2
+
+
+def screen_baselines(exam: Exam) -> None:
+    """Check and time each baseline; set `exam.bar`, `exam.baselines` and `exam.clean`."""
+    best = math.inf
+    for kernel, declared in exam.baselines_planned:
+        if declared is not None and declared.requires is not None and not _importable(declared.requires):
+            _note(exam, kernel, "unavailable", note=f"{declared.requires.module} cannot be imported")
+            continue
+        with exam.worker() as worker:
+            failed = worker.load(f"{kernel.name}.py", kernel.source)
+            if failed is not None:
+                _note(exam, kernel, "unavailable", note=failed.text)
+                continue
+            wrong = _check(exam, kernel, worker)
+            named = kernel.role in {"incumbent", "official"}
+            if wrong and not named:
+                _note(exam, kernel, "incorrect", note=wrong)
+                continue
+            times = _clean_times(exam, kernel, worker)
+        if isinstance(times, Failure):
+            _note(exam, kernel, "incorrect", note=times.text)
+            continue
+        _note(exam, kernel, "available", less_accurate=bool(wrong), note=wrong)
+        for name, row in times.items():
+            exam.clean.setdefault(name, []).append(row)
+        mean = statistics.geometric_mean([statistics.median(row.clean_ns) for row in times.values()])
+        if mean < best:
+            best, exam.bar = mean, kernel
+
+
+def _note(exam: Exam, kernel: Kernel, state: str, *, less_accurate: bool = False, note: str = "") -> None:
+    exam.baselines.append(
+        BaselineState.model_validate(
+            {"name": kernel.name, "role": kernel.role, "state": state, "less_accurate": less_accurate, "note": note}
+        )
+    )
+
+
+def _importable(requires: Requires) -> bool:
+    return importlib.util.find_spec(requires.module) is not None
+
+
+def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
+    """Ask it the first draw of every scored cell; returns what was wrong, or nothing."""
+    scored = {f"{w.name}/{r}" for w, r in exam.scored()}
+    wrong = ""
+    for index, check in enumerate(exam.checks):
+        if check.stage != "correctness" or check.recipe.name not in scored or check.number != 0:
+            continue
+        question = exam.question(index)
+        answer = worker.run(question.case, exam.root.child("baseline", kernel.name, index))
+        if isinstance(answer, Failure):
+            return f"{question.case.where}: {answer.text}"
+        judgement = exam.judge(question, answer)
+        exam.note_accuracy(kernel.name, judgement)
+        if judgement.counterexample is not None and not wrong:
+            wrong = f"{question.case.where}: {judgement.margin:.1f} times the limit"
+    return wrong
+
+
+def _clean_times(exam: Exam, kernel: Kernel, worker: Worker) -> dict[str, BaselineTime] | Failure:
+    times: dict[str, BaselineTime] = {}
+    for workload, regime in exam.scored():
+        recipe = cell_recipe(exam.contract, workload, regime)
+        stream = exam.root.child("clean", kernel.name, recipe.name)
+        slot = worker.bind(recipe.axes, recipe.absent)
+        if isinstance(slot, Failure):
+            return slot
+        taken: list[int] = []
+        for number in range(WARM_UPS + CLEAN_CALLS):
+            case = make_case(exam.contract, recipe, stream.child(number), static=stream)
+            answer = worker.call(slot, case, stream.child("call", number))
+            if not isinstance(answer, Answered):
+                return answer
+            taken.append(answer.envelope_ns)
+        worker.release(slot)
+        times[recipe.name] = BaselineTime(baseline=kernel.name, clean_ns=taken[WARM_UPS:])
+    return times

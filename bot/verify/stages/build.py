@@ -1,0 +1,12 @@
+"""Stage 1, build: import the candidate in its sandbox. Nothing of it has run before."""
+
+from bot.verify.exam import Exam, Outcome, refuse
+
+
+def build(exam: Exam) -> Outcome:
+    """Load the candidate into the worker that has been waiting for it."""
+    exam.progress("build", 0, exam.candidate.name)
+    failed = exam.candidate_process().load(exam.candidate.name, exam.candidate.source)
+    if failed is not None:
+        return Outcome(0, refuse("build", "import", failed))
+    return Outcome(1)

@@ -1,0 +1,196 @@
+"""Stage 8, timing: candidate and bar in fresh workers, call by call on the same new inputs, the idle one stopped.
+
+Two rounds with alternating start order, ABBA within a round; the score is the verifier's envelope. Each timed output is
+compared with the bar's on the same inputs, and a secret one per cell and round in full with the oracle: all after the
+cell's last timed call, for no oracle runs while one does.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+
+from bot.contract.schema import Workload
+from bot.evaluation import Cell, Counterexample, Refusal, Round
+from bot.verify.buffers import Slot
+from bot.verify.calls import Answered, Failure, Worker
+from bot.verify.cases import Case, Recipe, cell_recipe, make_case
+from bot.verify.compare import against_bar, noise_level
+from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
+from bot.verify.oracle import expect
+from bot.verify.philox import Stream
+from bot.verify.plan import PAIRS, ROUNDS
+
+WARM_UPS = 2
+"""Calls of each side per cell that are checked but not counted."""
+RESOLUTION_NS = 1_000_000
+"""Cells below this are unresolved on a CPU: our envelope costs 0.1 to 0.5 ms there and wanders."""
+
+
+@dataclass
+class _Measured:
+    """One cell while it is being timed."""
+
+    workload: Workload
+    regime: str
+    recipe: Recipe
+    rounds: list[Round] = field(default_factory=list)
+    claimed_ns: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Both answers to the same inputs."""
+
+    case: Case
+    candidate: Answered
+    baseline: Answered
+
+
+class _Refused(Exception):  # noqa: N818 - control flow inside this stage, not an error
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+class _BarLost(Exception):  # noqa: N818 - as above
+    """The bar failed after its clean run: an invalid measurement, never a lower bar."""
+
+
+def timing(exam: Exam) -> Outcome:
+    """Time every scored cell."""
+    if exam.bar is None:
+        return Outcome(exam.planned("timing"))
+    cells = [_Measured(w, r, cell_recipe(exam.contract, w, r)) for w, r in exam.scored()]
+    done = 0
+    try:
+        for number in range(ROUNDS):
+            done += _round(exam, exam.bar, cells, number, done)
+    except _Refused as stop:
+        return Outcome(done, stop.refusal)
+    except _BarLost as lost:
+        return Outcome(done, invalid=str(lost))
+    exam.cells = [_cell(exam, exam.bar, cell) for cell in cells]
+    return Outcome(done)
+
+
+def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: int) -> int:
+    """One pair of fresh workers over all cells, in secret order."""
+    exam.progress("timing", done, f"round {number + 1} of {ROUNDS}")
+    candidate_first = number % 2 == 0
+    first, second = exam.worker(), exam.worker()
+    candidate, baseline = (first, second) if candidate_first else (second, first)
+    with first, second:
+        for worker in (first, second):
+            worker.ready()
+        failed = baseline.load(f"{bar.name}.py", bar.source)
+        if failed is not None:
+            raise _BarLost(f"the bar {bar.name} did not load: {failed.text}")
+        baseline.stop()
+        failed = candidate.load(exam.candidate.name, exam.candidate.source)
+        if failed is not None:
+            raise _Refused(refuse("timing", "import", failed))
+        candidate.stop()
+        order = exam.root.child("timing", number, "order").shuffled(len(cells))
+        for finished, place in enumerate(order):
+            exam.progress("timing", done + finished, cells[place].recipe.name)
+            _cell_round(exam, cells[place], candidate, baseline, number, "candidate" if candidate_first else "baseline")
+    return len(cells)
+
+
+def _cell_round(exam: Exam, cell: _Measured, candidate: Worker, baseline: Worker, number: int, first: str) -> None:
+    stream = exam.root.child("timing", number, cell.recipe.name)
+    pairs = PAIRS[exam.job.mode]
+    slots = {True: _slots(cell, candidate, first=True), False: _slots(cell, baseline, first=False)}
+    taken: list[_Pair] = []
+    for call in range(WARM_UPS + pairs):
+        case = make_case(exam.contract, cell.recipe, stream.child("case", call), static=stream)
+        # A B B A: drift within a pair cancels over two pairs.
+        turns = (True, False) if call % 4 in {0, 3} else (False, True)
+        answers: dict[bool, Answered] = {}
+        for ours in turns:
+            worker = candidate if ours else baseline
+            slot = slots[ours][call % 2]
+            answer = worker.call(slot, case, stream.child("call", call, str(ours)))
+            answers[ours] = _answered(answer, cell, ours=ours)
+        taken.append(_Pair(case, answers[True], answers[False]))
+    for ours, worker in ((True, candidate), (False, baseline)):
+        for slot in slots[ours]:
+            worker.release(slot)
+        worker.stop()
+    if exam.job.mode != "claim":
+        _check_outputs(exam, cell, taken, stream)
+    counted = taken[WARM_UPS:]
+    cell.claimed_ns += [pair.candidate.claimed_ns for pair in counted]
+    cell.rounds.append(
+        Round.model_validate(
+            {
+                "first": first,
+                "candidate_ns": [pair.candidate.envelope_ns for pair in counted],
+                "baseline_ns": [pair.baseline.envelope_ns for pair in counted],
+            }
+        )
+    )
+
+
+def _slots(cell: _Measured, worker: Worker, *, first: bool) -> list[Slot]:
+    """Two sets of addresses that the calls of a cell take turns on."""
+    bound = []
+    for _ in range(2):
+        slot = worker.bind(cell.recipe.axes, cell.recipe.absent)
+        if isinstance(slot, Failure):
+            if first:
+                raise _Refused(refuse("timing", cell.recipe.name, slot))
+            raise _BarLost(f"the bar failed in {cell.recipe.name}: {slot.text}")
+        bound.append(slot)
+    worker.stop()
+    return bound
+
+
+def _answered(answer: Answered | Failure, cell: _Measured, *, ours: bool) -> Answered:
+    if isinstance(answer, Answered):
+        return answer
+    if ours:
+        raise _Refused(refuse("timing", cell.recipe.name, answer))
+    raise _BarLost(f"the bar failed in {cell.recipe.name}: {answer.text}")
+
+
+def _check_outputs(exam: Exam, cell: _Measured, taken: list[_Pair], stream: Stream) -> None:
+    """Every timed output against the bar's, one in full against the oracle. Warm-ups are timed calls to the kernel."""
+    secret = int(stream.child("full").below(len(taken))[0])
+    pair = taken[secret]
+    expected = expect(exam.contract, exam.oracle, pair.case, stream.child("oracle"))
+    question = Question(Check("timing", cell.recipe, secret, "same"), pair.case, expected)
+    judgement = exam.judge(question, pair.candidate)
+    exam.note_accuracy(exam.candidate.name, judgement)
+    if judgement.counterexample is not None:
+        raise _Refused(incorrect("timing", question, judgement.counterexample))
+    level = noise_level(exam.contract, expected)
+    for other in taken:
+        example: Counterexample | None = against_bar(
+            exam.contract,
+            exam.tensors(other.candidate.outputs),
+            exam.tensors(other.baseline.outputs),
+            level,
+            where=other.case.where,
+            axes=other.case.axes,
+        )
+        if example is not None:
+            reason = f"`{example.output}` of a timed call differs from the bar's on the same inputs"
+            raise _Refused(
+                Refusal(kind="incorrect", stage="timing", where=other.case.where, reason=reason, counterexample=example)
+            )
+    exam.checked_timed_calls += len(taken)
+
+
+def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
+    median = statistics.median([t for r in cell.rounds for t in r.candidate_ns])
+    resolved = exam.device != "cpu" or median >= RESOLUTION_NS
+    return Cell(
+        workload=cell.workload.name,
+        regime=cell.regime,
+        bar=bar.name,
+        rounds=cell.rounds,
+        baselines=exam.clean.get(cell.recipe.name, []),
+        claimed_ns=cell.claimed_ns,
+        state="resolved" if resolved else "unresolved",
+        note="" if resolved else f"median {median / 1e6:.2f} ms is below what a CPU clock resolves (1 ms)",
+    )
