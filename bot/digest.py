@@ -6,6 +6,9 @@ from typing import Any
 
 import rfc8785
 
+APPROVAL_DIGITS = 16
+"""Hexadecimal digits by which a person names evidence: 64 bits, so that no second candidate can share them."""
+
 
 def of_bytes(data: bytes) -> str:
     """SHA-256 of the bytes, 64 hexadecimal digits."""

@@ -12,6 +12,9 @@ from bot.contract.schema import Device, Role
 
 SCHEMA_VERSION = 1
 
+Nanoseconds = Annotated[int, Field(ge=0, le=2**53)]
+"""A duration; above 2**53 a JSON number is not exact, and RFC 8785 has no canonical form for it."""
+
 Mode = Literal["quick", "full", "exam", "claim"]
 """quick: is it right so far, for the agent's loop. full: all but controls. exam: everything, for the record.
 claim: times a refused candidate once, judging nothing, so that a report can show what was claimed."""
@@ -95,15 +98,15 @@ class Round(Frozen):
     """One pair of fresh workers: interleaved times of candidate and baseline on the same inputs, call by call."""
 
     first: Literal["candidate", "baseline"]
-    candidate_ns: list[int]
-    baseline_ns: list[int]
+    candidate_ns: list[Nanoseconds]
+    baseline_ns: list[Nanoseconds]
 
 
 class BaselineTime(Frozen):
     """A baseline's clean time in one cell, alone in its own worker before candidate code was loaded."""
 
     baseline: str
-    clean_ns: list[int]
+    clean_ns: list[Nanoseconds]
 
 
 class Cell(Frozen):
@@ -118,8 +121,8 @@ class Cell(Frozen):
     bar: str
     rounds: list[Round]
     baselines: list[BaselineTime]
-    claimed_ns: list[int] = []
-    floor_ns: int | None = None
+    claimed_ns: list[Nanoseconds] = []
+    floor_ns: Nanoseconds | None = None
     state: Literal["resolved", "unresolved", "invalid"] = "resolved"
     note: str = ""
 
@@ -199,7 +202,10 @@ class Environment(Frozen):
 
 
 class Evaluation(Frozen):
-    """All facts of one exam of one candidate."""
+    """All facts of one exam of one candidate.
+
+    `scored_cells`: names (`workload/regime`) that must be timed, fixed before candidate code loaded.
+    """
 
     schema_version: Literal[1] = 1
     contract: str
@@ -216,6 +222,7 @@ class Evaluation(Frozen):
     environment: Environment
     stages: list[StageRecord]
     refusal: Refusal | None = None
+    scored_cells: list[str] = []
     cells: list[Cell] = []
     baselines: list[BaselineState] = []
     accuracy: list[Accuracy] = []

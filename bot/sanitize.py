@@ -21,7 +21,10 @@ def printable(text: str) -> str:
 
 def strip_hidden(text: str) -> tuple[str, int]:
     """Text as a reader of the rendered page sees it, and how many characters were hidden from them."""
-    visible = printable(_HTML_COMMENT.sub("", text))
+    visible = printable(text)
+    # Taking a comment out may leave the halves of another one side by side, so once is not enough.
+    while (without := _HTML_COMMENT.sub("", visible)) != visible:
+        visible = without
     return visible, len(text) - len(visible)
 
 

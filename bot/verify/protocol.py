@@ -87,7 +87,7 @@ class Done(Packet):
 
     op: Literal["done"] = "done"
     call: Annotated[int, Field(ge=0)] = 0
-    claimed_ns: Annotated[int, Field(ge=0, le=2**62)] = 0
+    claimed_ns: Annotated[int, Field(ge=0, le=2**53)] = 0
 
 
 class Raised(Packet):

@@ -1,0 +1,46 @@
+# make demo: the main job on this machine, no GPU, no key. make test: the tests. Both set up .venv/ first.
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: venv demo serve test lint check clean
+
+venv: $(VENV)/ready
+
+# torch comes first and by version, or pip picks a build with gigabytes of CUDA libraries.
+$(VENV)/ready: pyproject.toml constraints.txt Makefile
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "proctor needs Python 3.11 or newer; set PYTHON=python3.12, for instance"; exit 1; }
+	@command -v git >/dev/null || { echo "proctor needs git: install the package git"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' || \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	    --index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  { apt-get install -y -qq bubblewrap >/dev/null 2>&1 || \
+	    { apt-get update -qq && apt-get install -y -qq bubblewrap; } >/dev/null 2>&1; }; } || \
+	  echo "bubblewrap is missing: install the package bubblewrap; without it nothing can be accepted"
+	@touch $@
+
+demo: venv
+	$(BIN)/proctor demo
+
+serve: venv
+	$(BIN)/proctor demo --serve
+
+test: venv
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -q
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test
+
+clean:
+	rm -rf $(VENV) demo run .pytest_cache .mypy_cache .ruff_cache *.egg-info

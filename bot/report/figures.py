@@ -1,0 +1,81 @@
+"""Numbers as text: one way to write a time, a ratio, an error and an interval, whoever prints it. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from bot.evaluation import Counterexample
+from bot.stats import Interval
+
+MISSING = "–"
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits, never in scientific notation below 10^12."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    if abs(value) >= 1e12:
+        return f"{value:.{digits - 1}e}"
+    return f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def milliseconds(nanoseconds: float | None) -> str:
+    """`0.412` from 412,345 ns."""
+    return MISSING if nanoseconds is None else significant(nanoseconds / 1e6)
+
+
+def ratio(value: float | None) -> str:
+    """`1.42x`."""
+    return MISSING if value is None else f"{significant(value)}x"
+
+
+def interval(estimate: Interval | None) -> str:
+    """`1.42x (1.39–1.45, n=40)`: an estimate is never shown without its interval and sample count."""
+    if estimate is None:
+        return MISSING
+    low, mid, high = (significant(end, _digits(estimate)) for end in (estimate.low, estimate.mid, estimate.high))
+    return f"{mid}x ({low}–{high}, n={estimate.samples:,})"
+
+
+def percent(fraction: float | None) -> str:
+    """`0.6 %` from 0.006."""
+    return MISSING if fraction is None else f"{significant(100 * fraction, 2)} %"
+
+
+def units(value: float | None) -> str:
+    """An error in noise units, two digits."""
+    return MISSING if value is None else significant(value, 2)
+
+
+def octaves(errors: Sequence[float], limit: float) -> str:
+    """`1.0 → 1.9 ▁▂▃▄`: error by token position in octaves, a full bar is the limit."""
+    if not errors:
+        return MISSING
+    shares = [min(1.0, max(0.0, error / limit)) for error in errors]
+    drawn = "".join(_BARS[round(share * (len(_BARS) - 1))] for share in shares)
+    return f"{units(errors[0])} → {units(errors[-1])} {drawn}"
+
+
+def axes(sizes: Mapping[str, int | list[int]]) -> str:
+    """`T=16, lengths=[3, 0, 13]`."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items())
+
+
+def place(found: Counterexample) -> str:
+    """Where a counterexample is: draw, sizes, element, group."""
+    group = f" ({found.group})" if found.group else ""
+    sizes = f" with {axes(found.axes)}" if found.axes else ""
+    return f"{found.output}{found.index}{group} in {found.where}{sizes}"
+
+
+def miss(found: Counterexample) -> str:
+    """By how much a counterexample misses; of a class (NaN, inf) there is no distance."""
+    if found.error_units is None:
+        return f"another class of value ({found.statistic})"
+    return f"{units(found.error_units)} units, {found.statistic} limit {units(found.limit_units)}"
+
+
+def _digits(estimate: Interval) -> int:
+    """Enough significant digits to tell the ends of a narrow interval apart, three to five."""
+    width = (estimate.high - estimate.low) / estimate.mid
+    return 3 if width <= 0 else min(5, max(3, 1 + math.ceil(-math.log10(width))))

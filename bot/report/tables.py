@@ -1,0 +1,226 @@
+"""Facts → rows: what the tables of a report hold, before any of it is text. Pure; every figure is computed here."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bot import stats
+from bot.evaluation import (
+    STAGES,
+    Accuracy,
+    AgentRun,
+    BaselineState,
+    Cell,
+    Evaluation,
+    Refusal,
+    StageName,
+)
+from bot.floor import percent_of_floor
+from bot.verdict import CellVerdict, Verdict
+
+ACCURACY_GAP = 1.1
+"""Errors are in the same units on the same draws, so that a tenth more in the bulk is a real loss, not luck."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRow:
+    """One cell: times in ns, None where there is no sound one; `others` in the order of the table's columns."""
+
+    cell: CellVerdict
+    candidate_ns: float | None
+    bar_ns: float | None
+    others: list[float | None]
+    floor: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTable:
+    """All cells; `bar` is the baseline that is the bar everywhere, `columns` the other available ones."""
+
+    bar: BaselineState | None
+    columns: list[BaselineState]
+    missing: list[BaselineState]
+    rows: list[TimeRow]
+
+    @property
+    def slowest(self) -> list[TimeRow]:
+        """The worst regime of each workload against the bar; a cell without a ratio is worse than any."""
+        worst: dict[str, TimeRow] = {}
+        for row in self.rows:
+            known = worst.get(row.cell.workload)
+            if known is None or _gain(row) < _gain(known):
+                worst[row.cell.workload] = row
+        return list(worst.values())
+
+
+@dataclass(frozen=True, slots=True)
+class AccuracyRow:
+    """One output of one kernel at its worst over the runs; `kernel` is None for the candidate."""
+
+    kernel: str | None
+    worst: Accuracy
+
+
+@dataclass(frozen=True, slots=True)
+class StageRow:
+    """A stage over all runs."""
+
+    name: StageName
+    status: str
+    done: int
+    planned: int
+
+
+@dataclass(frozen=True, slots=True)
+class GradeRow:
+    """How the exam did against kernels whose answer is known, over all graded runs."""
+
+    caught: int
+    controls: int
+    weakest: float | None
+    accepted: int
+    faithful: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedRow:
+    """A candidate refused on the way; `claimed` is what it would have counted, had it been believed."""
+
+    number: int
+    name: str
+    claimed: float | None
+    refusal: Refusal
+
+
+def time_table(evaluations: Sequence[Evaluation], verdict: Verdict) -> TimeTable:
+    """Times of every cell in the verdict, over all runs."""
+    states = {state.name: state for run in evaluations for state in run.baselines}
+    bars = {cell.bar for cell in verdict.cells}
+    bar = states.get(next(iter(bars))) if len(bars) == 1 else None
+    available = [state for state in states.values() if state.state == "available"]
+    columns = [state for state in available if state != bar]
+    pooled: dict[str, list[Cell]] = {}
+    for run in evaluations:
+        for cell in run.cells:
+            pooled.setdefault(cell.name, []).append(cell)
+    return TimeTable(
+        bar=bar,
+        columns=columns,
+        missing=[state for state in states.values() if state.state != "available"],
+        rows=[_time_row(cell, pooled.get(cell.name, []), columns) for cell in verdict.cells],
+    )
+
+
+def accuracy_rows(evaluations: Sequence[Evaluation]) -> list[AccuracyRow]:
+    """Candidate first, then baselines; of several runs the one that comes nearest to its limits."""
+    baselines = {state.name for run in evaluations for state in run.baselines}
+    worst: dict[tuple[str | None, str], Accuracy] = {}
+    for run in evaluations:
+        for found in run.accuracy:
+            key = (found.kernel if found.kernel in baselines else None, found.output)
+            if key not in worst or _share(found) > _share(worst[key]):
+                worst[key] = found
+    rows = [AccuracyRow(kernel, found) for (kernel, _), found in worst.items()]
+    return sorted(rows, key=lambda row: row.kernel is not None)
+
+
+def less_accurate(rows: Sequence[AccuracyRow], bar: str) -> str | None:
+    """The output in which the candidate loses accuracy against the bar, None when there is none."""
+    of_bar = {row.worst.output: row.worst for row in rows if row.kernel == bar}
+    for row in rows:
+        other = of_bar.get(row.worst.output)
+        if row.kernel is None and other and _loses(row.worst, other):
+            return row.worst.output
+    return None
+
+
+def stage_rows(evaluations: Sequence[Evaluation]) -> list[StageRow]:
+    """What each stage found, checks summed over the runs, the worst status shown."""
+    rows = []
+    for name in STAGES:
+        records = [record for run in evaluations for record in run.stages if record.name == name]
+        if records:
+            statuses = {record.status for record in records}
+            status = next(s for s in ("refused", "invalid", "passed", "not_run") if s in statuses)
+            rows.append(StageRow(name, status, sum(r.done for r in records), sum(r.planned for r in records)))
+    return rows
+
+
+def grade_row(evaluations: Sequence[Evaluation]) -> GradeRow | None:
+    """The judge's grade, None when no run was graded."""
+    grades = [run.grade for run in evaluations if run.grade]
+    controls = [control for grade in grades for control in grade.controls]
+    faithful = [variant for grade in grades for variant in grade.faithful]
+    margins = [control.margin for control in controls if control.refused and control.margin is not None]
+    if not grades:
+        return None
+    return GradeRow(
+        caught=sum(control.refused for control in controls),
+        controls=len(controls),
+        weakest=min(margins, default=None),
+        accepted=sum(not variant.refused for variant in faithful),
+        faithful=len(faithful),
+    )
+
+
+def refused_rows(agent_run: AgentRun | None) -> list[RefusedRow]:
+    """The candidates refused on the way, in order."""
+    return [
+        RefusedRow(
+            number=attempt.number,
+            name=attempt.evaluation.candidate_name,
+            claimed=claimed_ratio(attempt.claim) if attempt.claim else None,
+            refusal=attempt.evaluation.refusal,
+        )
+        for attempt in (agent_run.attempts if agent_run else [])
+        if attempt.evaluation.refusal
+    ]
+
+
+def claimed_ratio(claim: Evaluation) -> float | None:
+    """Geometric mean over the cells of bar ÷ candidate as a refused candidate would have it, None without times."""
+    ratios = []
+    for cell in claim.cells:
+        bar = _median(ns for one in cell.rounds for ns in one.baseline_ns) or _clean([cell], cell.bar)
+        candidate = _median(ns for one in cell.rounds for ns in one.candidate_ns) or _median(cell.claimed_ns)
+        if bar and candidate:
+            ratios.append(bar / candidate)
+    return stats.geometric_mean(ratios) if ratios else None
+
+
+def _time_row(cell: CellVerdict, runs: Sequence[Cell], columns: Sequence[BaselineState]) -> TimeRow:
+    candidate = _median(ns for run in runs for one in run.rounds for ns in one.candidate_ns)
+    interleaved = _median(ns for run in runs for one in run.rounds for ns in one.baseline_ns)
+    clean = _median(ns for run in runs for time in run.baselines if time.baseline == run.bar for ns in time.clean_ns)
+    floors = [run.floor_ns for run in runs if run.floor_ns]
+    share = percent_of_floor(max(floors, default=None), candidate) if candidate else None
+    return TimeRow(
+        cell=cell,
+        candidate_ns=candidate,
+        bar_ns=min((ns for ns in (interleaved, clean) if ns is not None), default=None),
+        others=[_clean(runs, state.name) for state in columns],
+        floor=None if share is None else share / 100,
+    )
+
+
+def _clean(runs: Iterable[Cell], baseline: str) -> float | None:
+    return _median(ns for run in runs for time in run.baselines if time.baseline == baseline for ns in time.clean_ns)
+
+
+def _median(samples: Iterable[int]) -> float | None:
+    """A median to show; None where a sample is missing or not a time."""
+    try:
+        return stats.median(list(samples))
+    except ValueError:
+        return None
+
+
+def _gain(row: TimeRow) -> float:
+    return row.cell.ratio.mid if row.cell.ratio else 0.0
+
+
+def _share(found: Accuracy) -> float:
+    return max(found.median / found.limit_median, found.p99 / found.limit_p99, found.maximum / found.limit_maximum)
+
+
+def _loses(candidate: Accuracy, bar: Accuracy) -> bool:
+    return candidate.median > ACCURACY_GAP * bar.median or candidate.p99 > ACCURACY_GAP * bar.p99

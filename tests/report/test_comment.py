@@ -1,0 +1,315 @@
+"""What the bot says, word for word and under attack."""
+# ruff: noqa: E501 - the expected comments stand as they are
+
+import re
+
+import pytest
+from inline_snapshot import snapshot
+from markdown_it import MarkdownIt
+
+from bot.evaluation import BaselineState, Environment, FailedProbe
+from bot.report.comment import COMMENT_LIMIT, render_comment, render_issue_outcome, render_summary
+from bot.verdict import Kind, decide
+from tests.report.builders import (
+    accuracy,
+    agent_run,
+    cell,
+    cells,
+    counterexample,
+    evaluation,
+    grade,
+    refusal,
+    refused,
+    report_facts,
+)
+
+DIGEST = "7c1e09ab" * 8
+
+
+def first_line(text: str) -> str:
+    return text.split("\n", 1)[0]
+
+
+def test_an_improved_candidate_as_the_reader_sees_it():
+    tampered = refused(2, None, kind="tampered", reason="wrote into `weight`", counterexample=None, diagnosis=[])
+    facts = report_facts(approval=DIGEST, issue=12, agent_run=agent_run(refused(1), tampered))
+    assert render_comment(facts) == snapshot("""\
+**✅ improved · 1.449x (1.443–1.455, n=80) over the bar token_loop, geometric mean of 4 cells · needs one approval: `/approve 7c1e09ab7c1e09ab` or an approving review**
+run 1 of 1 · 2 attempts, 2 refused on the way · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12
+
+- `the lower bound 1.443 is above 1.010`
+
+| workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
+|---|---|--:|--:|--:|--:|---|--:|
+| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.50x (1.49–1.51, n=20)** | faster | – |
+| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.41, n=20)** | faster | – |
+
+Of each workload the slowest regime against the bar. Times are medians of the verifier's clock; candidate and bar interleaved call by call in fresh workers, the bar never above its time alone; the other baselines alone. A/A floor 0.61 %; n counts pairs of calls, intervals are 95 %.
+Not compared: fla (official) is unavailable: `no module fla`.
+
+| error against float64, noise units | median / limit | p99 / limit | max / limit | worst group | relative L2 | by token position, octaves |
+|---|--:|--:|--:|---|--:|---|
+| candidate · out | **1.0** / 1.8 | **3.1** / 6.0 | 5.0 / 16 | `H=3` | 0.0021 | 1.0 → 1.5 ▅▅▅▆▇ |
+| token_loop · out | **0.95** / 1.8 | 2.9 / 6.0 | 4.8 / 16 | `H=3` | 0.0021 | 0.95 → 1.4 ▅▅▅▅▇ |
+
+Bold: above half its limit. A full bar is the median's limit.
+
+**Exam** build ✓ 1/1 · smoke ✓ 1/1 · correctness ✓ 27/27 · probes ✓ 9/9 · timing ✓ 80/80 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
+
+<details><summary>All 4 cells</summary>
+
+| workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
+|---|---|--:|--:|--:|--:|---|--:|
+| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.50x (1.50–1.51, n=20)** | faster | – |
+| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.50x (1.49–1.51, n=20)** | faster | – |
+| mixed | fast | 2.85 | 3.99 | 5.19 | **1.40x (1.39–1.41, n=20)** | faster | – |
+| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.41, n=20)** | faster | – |
+
+</details>
+
+<details><summary>Refused candidates (2)</summary>
+
+| # | claimed | why | counterexample | probes it fails |
+|--:|---|---|---|---|
+| 1 | ~~3.74x~~ claimed, not a speedup | incorrect at probes: `out is 58 units from the oracle where 16 are allowed` | `out[3, 0, 17] (H=0) in probe scaled_queries with H=1, lengths=[16]`: candidate `0.812`, oracle `0.203`; `58 units, maximum limit 16` | scaled_queries (breaks `a norm replaced by a constant`) |
+| 2 | – | tampered at probes: `wrote into 'weight'` | – | – |
+
+</details>
+
+<details><summary>Scope of the claim</summary>
+
+Holds for cpu (x86_64), Python `3.11.9`, torch `2.13.0+cpu`, `Linux 6.8`, and the 4 scored cells of kda_prefill version 1.
+
+Not checked: other devices and versions; sizes outside the contract's legal domain; gradients; the effect on a whole model; races that show only on other hardware.
+
+</details>
+<details><summary>Conditions</summary>
+
+- cores 2, threads a worker 1, sandbox bubblewrap
+- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `60c3e26`
+- agent: model `replay`, 14 turns, 24000 tokens in and 5100 out, 62 s, stopped because `submitted`
+- feedback to the agent took 3.0 s in the median, 3.1 s at most (n=3)
+
+</details>
+<details><summary>Reproduce</summary>
+
+`proctor verify kernels/kda_prefill/torch_chunked.py --contract kda_prefill --device cpu --mode exam`
+
+- salt `cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd`, whose SHA-256 `abababababababababababababababababababababababababababababababab` was in the job's log before candidate code was loaded
+
+</details>
+""")
+
+
+def test_a_refused_candidate_as_the_reader_sees_it():
+    facts = report_facts(evaluation("quick", refusal=refusal()), previous=decide([evaluation()]))
+    shown = render_comment(facts)
+    assert shown[: shown.index("| error against")] == snapshot("""\
+**❌ incorrect · nothing to do**
+run 1 of 1 · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · before: improved 1.449x (1.443–1.455, n=80), so that an earlier approval is void
+
+- `probes, probe scaled_queries: out is 58 units from the oracle where 16 are allowed`
+
+Counterexample: `out[3, 0, 17] (H=0) in probe scaled_queries with H=1, lengths=[16]`: candidate `0.812`, oracle `0.203`; `58 units, maximum limit 16`
+It fails scaled_queries (breaks `a norm replaced by a constant`)
+Not compared: fla (official) is unavailable: `no module fla`.
+
+""")
+
+
+def test_a_summary_is_the_head_the_reasons_and_one_table():
+    facts = report_facts(evaluation(cells=cells()[:1]), issue=12, pull=34)
+    assert render_summary(facts) == snapshot("""\
+**✅ improved · 1.50x (1.50–1.51, n=20) over the bar token_loop, geometric mean of 1 cell · nothing to do**
+run 1 of 1 · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12 · pull request #34
+
+- `the lower bound 1.495 is above 1.010`
+
+| workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
+|---|---|--:|--:|--:|--:|---|--:|
+| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.50x (1.50–1.51, n=20)** | faster | – |
+
+**Exam** build ✓ 1/1 · smoke ✓ 1/1 · correctness ✓ 27/27 · probes ✓ 9/9 · timing ✓ 80/80 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
+""")
+
+
+def test_an_issue_without_an_accepted_candidate_gets_the_table_of_refused_ones():
+    facts = report_facts(agent_run=agent_run(refused(1))).model_copy(update={"evaluations": [], "verdict": None})
+    assert render_issue_outcome(facts) == snapshot("""\
+**❌ no candidate was accepted, so there is no pull request · nothing to do**
+1 attempt, 1 refused · 14 turns, 62 s, 24000 tokens in and 5100 out · model `replay` · stopped because `submitted`
+kda_prefill@`4f2a000` · judge `9d31000` · cpu, x86_64
+
+| # | claimed | why | counterexample | probes it fails |
+|--:|---|---|---|---|
+| 1 | ~~3.74x~~ claimed, not a speedup | incorrect at probes: `out is 58 units from the oracle where 16 are allowed` | `out[3, 0, 17] (H=0) in probe scaled_queries with H=1, lengths=[16]`: candidate `0.812`, oracle `0.203`; `58 units, maximum limit 16` | scaled_queries (breaks `a norm replaced by a constant`) |
+""")
+
+
+def test_an_issue_on_which_the_agent_wrote_nothing_is_answered_too():
+    facts = report_facts().model_copy(update={"evaluations": [], "verdict": None, "agent_run": agent_run()})
+    assert "0 attempts, 0 refused" in render_issue_outcome(facts)
+
+
+def test_an_issue_outcome_tells_our_failure_from_the_candidates():
+    facts = report_facts(evaluation(infrastructure="no device"), agent_run=agent_run())
+    assert "ours to repair" in first_line(render_issue_outcome(facts))
+    assert "`no device`" in render_issue_outcome(facts)
+
+
+@pytest.mark.parametrize(
+    ("run", "expected"),
+    [
+        (evaluation(refusal=refusal()), "**❌ incorrect · nothing to do**"),
+        (evaluation(infrastructure="x"), "**🔧 infrastructure · ours to repair, then `/rerun-bench`**"),
+        (evaluation(cells=[cell(state="invalid")]), "**⚠️ invalid_measurement · measure again: `/rerun-bench`**"),
+        (
+            evaluation(grade=grade(survivors=["controls/constant_norm.py"])),
+            "**⚠️ verifier_weak · a maintainer must mend the contract first**",
+        ),
+        (evaluation("quick"), "**⚪ no_gain · correct, no figure for its speed · nothing to do**"),
+    ],
+)
+def test_the_first_line_says_the_result_and_whether_to_act(run, expected):
+    assert first_line(render_comment(report_facts(run))) == expected
+
+
+def test_less_accurate_than_the_bar_stands_in_the_first_line():
+    facts = report_facts(evaluation(accuracy=[accuracy(error=1.5), accuracy("token_loop")]))
+    assert "less accurate than the bar in out" in first_line(render_comment(facts))
+
+
+def test_an_incumbent_is_called_that():
+    known = [BaselineState(name="token_loop", role="incumbent", state="available", less_accurate=True)]
+    shown = render_comment(report_facts(evaluation(baselines=known)))
+    assert "over the incumbent, geometric mean of 4 cells" in first_line(shown)
+    assert "token_loop (incumbent) is *less accurate* than an honest kernel." in shown
+
+
+def test_all_runs_stand_in_the_second_line():
+    runs = [evaluation(started_at=f"2026-11-30T1{hour}:00:00Z") for hour in range(3)]
+    assert "run 3 of 3, pooled" in render_comment(report_facts(*runs)).split("\n")[1]
+
+
+def test_rendering_twice_gives_the_same_bytes():
+    assert render_comment(report_facts()) == render_comment(report_facts())
+
+
+def test_a_report_without_facts_is_an_error():
+    with pytest.raises(ValueError, match="no evaluation"):
+        render_comment(report_facts().model_copy(update={"evaluations": []}))
+
+
+HOSTILE = [
+    "@maintainer please /approve deadbee",
+    "``` `` ` **bold** [x](javascript:alert(1)) ![i](http://evil.example/x.png)",
+    "| a | b |\n|---|---|\n| 1 | 2 |",
+    "</details></summary><script>alert(1)</script><img src=x onerror=alert(1)>",
+    "<!-- proctor:sticky --><!-<!-- x -->- proctor:sticky -->",
+    "\n\n# improved\n\n**✅ improved · 99x**\n\n/approve deadbee\n",
+    "\u202e\u200b\U000e0041 #1 GH-1 www.evil.example",
+    "x" * 100_000,
+    "{{ 7 * 7 }}{% raw %}",
+]
+
+
+def hostile_facts(text: str):
+    probe = FailedProbe(name=text, breaks=text)
+    found = counterexample(where=text, output=text, group=text, candidate=text, oracle=text, axes={text: [1] * 5000})
+    bad = refusal(reason=text, where=text, counterexample=found, diagnosis=[probe] * 50)
+    places = [cell(text, text, speedup=1.5, note=text, pairs=3)]
+    environment = Environment(
+        device=text, architecture=text, cpus=1, worker_threads=1, python=text, torch=text, system=text, sandbox="none"
+    )
+    run = evaluation(
+        cells=places,
+        candidate_name=text,
+        contract=text,
+        refusal=bad,
+        environment=environment,
+        salt=text,
+        salt_commitment=text,
+        started_at=text,
+        infrastructure=text,
+        accuracy=[accuracy(text, text).model_copy(update={"worst_group": text})],
+        baselines=[BaselineState(name=text, role="official", state=state, note=text) for state in ("unavailable",)],
+    )
+    attempt = refused(1).model_copy(update={"evaluation": run})
+    agent = agent_run(*[attempt] * 20).model_copy(update={"model": text, "stopped": text})
+    return report_facts(run, agent_run=agent, approval=text)
+
+
+def visible_outside_code(markdown: str) -> str:
+    """What GitHub's Markdown leaves outside code spans: text and raw HTML."""
+    parts = []
+    for token in MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown):
+        children = token.children or []
+        parts += [child.content for child in children if child.type in {"text", "html_inline"}]
+        if token.type == "html_block":
+            parts.append(token.content)
+    return "\n".join(parts)
+
+
+@pytest.mark.parametrize("render", [render_comment, render_summary, render_issue_outcome])
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_stays_inside_code_spans(text, render):
+    shown = render(hostile_facts(text))
+    outside = visible_outside_code(shown)
+    assert len(shown) <= COMMENT_LIMIT
+    assert not re.search(r"@maintainer|deadbee|evil|script|onerror|proctor:sticky|99x|\{\{|GH-|x{50}", outside)
+    assert "<!--" not in shown
+    assert not any(line.startswith(("/", "#")) for line in shown.splitlines())
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_text_adds_no_structure(text):
+    def shape(markdown: str) -> list[str]:
+        tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown)
+        return [token.content if token.type == "html_block" else token.type for token in tokens]
+
+    assert shape(render_comment(hostile_facts(text))) == shape(render_comment(hostile_facts("quiet words")))
+
+
+def test_details_are_balanced_and_every_row_has_as_many_cells_as_its_head():
+    shown = render_comment(report_facts(agent_run=agent_run(refused(1))))
+    assert shown.count("<details>") == shown.count("</details>") == shown.count("<summary>") > 3
+    blocks = re.findall(r"(?:^\|.*\n)+", shown, re.MULTILINE)
+    assert [len(block.splitlines()) for block in blocks] == [4, 4, 6, 3]
+    assert all(len({line.count("|") for line in block.splitlines()}) == 1 for block in blocks)
+
+
+def test_five_hundred_cells_fit_and_the_verdict_stays():
+    many = [cell(f"workload_{i}", "regime_" + "r" * 150, pairs=1) for i in range(500)]
+    attempts = [refused(i + 1, reason="r" * 5000) for i in range(100)]
+    few = report_facts(evaluation(cells=many[:2]))
+    verdict = few.verdict
+    assert verdict is not None
+    listed = [c.model_copy(update={"workload": one.workload}) for one in many for c in verdict.cells[:1]]
+    wide = verdict.model_copy(update={"cells": listed, "reasons": ["because " * 100] * 500})
+    facts = report_facts(evaluation(cells=many[:2]), approval=DIGEST).model_copy(
+        update={"evaluations": [evaluation(cells=many)], "verdict": wide, "agent_run": agent_run(*attempts)}
+    )
+    shown = render_comment(facts)
+    assert 10_000 < len(shown) <= COMMENT_LIMIT
+    assert first_line(shown).startswith("**✅ improved · ")
+    assert "more left out here for length" in shown
+    assert "`/approve 7c1e09ab7c1e09ab`" in first_line(shown)
+    assert shown.count("<details>") == shown.count("</details>") == 4
+    assert shown.endswith("</details>\n")
+
+
+def test_a_candidates_name_cannot_reach_into_the_command():
+    shown = render_comment(report_facts(evaluation(candidate_name="x; rm -rf $(HOME) #.py")))
+    assert "`proctor verify kernels/kda_prefill/x__rm__rf___HOME___.py --contract kda_prefill --device cpu" in shown
+
+
+def test_on_a_gpu_the_command_says_so():
+    environment = evaluation().environment.model_copy(update={"architecture": "sm_100a"})
+    assert "--device cuda" in render_comment(report_facts(evaluation(environment=environment)))
+
+
+def test_mixed_is_an_acceptance_and_names_its_cells():
+    facts = report_facts(evaluation(cells=[cell("a", speedup=2.0), cell("b", speedup=0.8)]))
+    assert facts.verdict is not None
+    assert facts.verdict.kind is Kind.MIXED
+    assert "- `slower: b/fast`" in render_comment(facts)

@@ -1,0 +1,71 @@
+"""Least bytes, least operations, least time."""
+
+import pytest
+
+from bot.contract.schema import Contract
+from bot.floor import Ceilings, LeastWork, floor_ns, least_work, percent_of_floor
+
+
+def contract(**fields) -> Contract:
+    document = {
+        "name": "packed_norm",
+        "version": 1,
+        "summary": "a packed norm",
+        "axes": {
+            "lengths": {"ragged": True, "max_length": 100},
+            "T": {"total_of": "lengths"},
+            "N": {"count_of": "lengths"},
+            "H": {"max": 64},
+            "D": {"const": 8},
+        },
+        "inputs": {
+            "x": {"shape": ["T", "H", "D"], "dtype": "bfloat16"},
+            "initial": {"shape": ["N", "H"], "dtype": "float32", "optional": True},
+            "offsets": {"shape": ["N+1"], "dtype": "int64", "offsets_of": "lengths"},
+            "eps": {"dtype": "float", "value": 1e-6},
+        },
+        "outputs": {"out": {"shape": ["T", "H", "D"], "dtype": "bfloat16"}},
+        "compute": {"operands": "bfloat16", "accumulate": "float32"},
+        "limits": {},
+        "regimes": {"fast": {"doc": "plain"}},
+        "workloads": [{"name": "w", "devices": ["cpu"], "axes": {"lengths": [3, 5], "H": 2}}],
+        "work": {"operations": [6, "T", "H", "D"]},
+    }
+    return Contract.model_validate(document | fields)
+
+
+AXES: dict[str, int | list[int]] = {"lengths": [3, 5], "H": 2}
+
+
+def test_bytes_are_every_tensor_once_and_operations_the_product():
+    assert least_work(contract(), AXES) == LeastWork(bytes=2 * (2 * 8 * 2 * 8) + 4 * 4 + 8 * 3, operations=768)
+
+
+def test_an_absent_input_is_not_read():
+    assert least_work(contract(), AXES).bytes - least_work(contract(), AXES, {"initial"}).bytes == 16
+
+
+def test_a_contract_without_work_has_no_operations():
+    assert least_work(contract(work=None), AXES).operations == 0
+
+
+def test_a_ragged_axis_is_no_factor():
+    with pytest.raises(TypeError, match="ragged"):
+        least_work(contract(work={"operations": ["lengths"]}), AXES)
+
+
+@pytest.mark.parametrize(("bandwidth", "rate", "expected"), [(1e9, 1e15, 1000), (1e15, 1e9, 4000), (3e9, 1e15, 334)])
+def test_the_floor_is_the_slower_of_moving_and_computing_rounded_up(bandwidth, rate, expected):
+    ceilings = Ceilings(bytes_per_second=bandwidth, operations_per_second=rate)
+    assert floor_ns(LeastWork(bytes=1000, operations=4000), ceilings) == expected
+
+
+def test_without_ceilings_there_is_no_floor():
+    assert floor_ns(LeastWork(bytes=1000, operations=4000), None) is None
+    assert percent_of_floor(None, 5) is None
+
+
+def test_percent_of_floor():
+    assert percent_of_floor(310, 1000) == pytest.approx(31)
+    with pytest.raises(ValueError, match="not a time"):
+        percent_of_floor(310, 0)
