@@ -251,6 +251,9 @@ class Worker:
     def _stuck(self, deadline: float, seconds: float) -> Failure | None:
         if self.sandbox.resident_bytes() > self.sandbox.limits.resident:
             return Failure("incorrect", f"used more than {self.sandbox.limits.resident >> 30} GiB of memory")
+        ended = self.sandbox.ended()
+        if ended is not None:
+            return Failure("incorrect", ended)
         if time.monotonic() >= deadline:
             return Failure("timed_out", f"did not answer within {seconds:.0f} s")
         return None

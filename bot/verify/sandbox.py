@@ -114,6 +114,7 @@ class Sandbox:
                 "stage": self._stage,
                 "sources": [source for source, _ in mounts],
                 "uid": uid,
+                "fds": [inner.fileno(), seccomp.fileno()],
                 "bwrap": _bwrap_arguments(bwrap, mounts, self.limits, seccomp.fileno())
                 + worker_command(inner.fileno(), self.limits, fork=fork, shared_uid=uid is None),
             }
@@ -204,9 +205,9 @@ class Sandbox:
             code = None if code == 1000 else code
         if code is None:
             return None
-        return (
-            f"the process ended with exit status {code}" if code >= 0 else f"the process was killed by signal {-code}"
-        )
+        # bubblewrap, like a shell, reports a child killed by signal n as exit status 128 + n.
+        number = -code if code < 0 else code - 128
+        return f"the process was killed by signal {number}" if number > 0 else f"the process ended, exit status {code}"
 
     def resident_bytes(self) -> int:
         """Memory of all processes of the sandbox."""

@@ -140,6 +140,8 @@ def main() -> None:
         _new_namespaces(root=root)
         if os.fork():
             control.close()
+            for fd in order["fds"]:
+                os.close(fd)
             os.wait()
             os._exit(0)
         _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -148,6 +150,9 @@ def main() -> None:
     except OSError as error:
         control.send(b"!" + str(error).encode())
         os._exit(1)
+    # The worker's end of the wire must be the worker's alone: its death is then the end of the stream.
+    for fd in order["fds"]:
+        os.close(fd)
     control.send(b"r")
     _serve(control, child)
     os._exit(0)

@@ -1,0 +1,239 @@
+"""The command line: parse, read the environment once, build the collaborators, call one handler.
+
+Imports that take time stand inside the commands, so that each starts fast (`--version` answers in __main__.py).
+"""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from bot.errors import ProctorError, UsageError
+from bot.evaluation import Commitment, Progress
+from bot.github.push import Remote
+from bot.sanitize import plain_line
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="Examine agent-written kernels, and let none in that cheats.",
+)
+
+RunOption = Annotated[Path, typer.Option("--run", help="Folder in which the jobs of one run leave their documents.")]
+DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the exam runs.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a job of a workflow reads from its environment."""
+
+    event_name: str
+    event_path: Path
+    api_url: str
+    server_url: str
+    repository: str
+    token: str
+    output: Path | None
+    summary: Path | None
+    bot_login: str
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> "Settings":
+        """The variables GitHub Actions sets.
+
+        Raises:
+            UsageError: some are missing; all of them are named.
+        """
+        needed = ("GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
+        missing = [name for name in needed if not environment.get(name)]
+        if missing:
+            raise UsageError(f"this command runs inside a workflow; not set: {', '.join(missing)}")
+        return cls(
+            event_name=environment["GITHUB_EVENT_NAME"],
+            event_path=Path(environment["GITHUB_EVENT_PATH"]),
+            api_url=environment.get("GITHUB_API_URL", "https://api.github.com"),
+            server_url=environment.get("GITHUB_SERVER_URL", "https://github.com"),
+            repository=environment["GITHUB_REPOSITORY"],
+            token=environment["GITHUB_TOKEN"],
+            output=Path(environment["GITHUB_OUTPUT"]) if environment.get("GITHUB_OUTPUT") else None,
+            summary=Path(environment["GITHUB_STEP_SUMMARY"]) if environment.get("GITHUB_STEP_SUMMARY") else None,
+            bot_login=environment.get("PROCTOR_BOT_LOGIN", "github-actions[bot]"),
+        )
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command; an error of ours is one message and exit code 2."""
+    try:
+        app(args=arguments, standalone_mode=False)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        return 130
+    except ProctorError as error:
+        # Written by us from data we parsed; still printable text only, for names in it come from outside.
+        lines = [plain_line(line, 500) for line in str(error).splitlines()]
+        sys.stderr.write("\n".join(["proctor: " + lines[0], *lines[1:]]) + "\n" if lines else "proctor: failed\n")
+        return 2
+    except _usage_errors() as error:
+        sys.stderr.write(f"proctor: {error.format_message()}\n")
+        return 2
+    return 0
+
+
+def _usage_errors() -> type["typer.BadParameter"]:
+    """What typer raises for a wrong command line; its base class has no public name of typer's."""
+    base: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
+    return base
+
+
+@app.command()
+def verify(
+    file: Annotated[Path, typer.Argument(help="The kernel file: one function `run(inputs…, outputs…)`.")],
+    contract: Annotated[str, typer.Option(help="Name of a folder in contracts/.")],
+    device: DeviceOption = "cpu",
+    mode: Annotated[Literal["quick", "full", "exam"], typer.Option(help="How much to ask.")] = "full",
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the evaluation here.")] = None,
+    sandbox: Annotated[
+        Literal["bubblewrap", "none"], typer.Option(help="`none` measures without isolation and accepts nothing.")
+    ] = "bubblewrap",
+) -> None:
+    """Examine one kernel file on this machine. Exit code: 0 correct, 1 refused, 2 the exam could not be held."""
+    from bot.handlers.project import Project, read_candidate  # noqa: PLC0415
+    from bot.handlers.verify import exit_code  # noqa: PLC0415
+    from bot.handlers.verify import verify as handle  # noqa: PLC0415
+    from bot.launch import launch  # noqa: PLC0415
+    from bot.report.terminal import print_verdict  # noqa: PLC0415
+
+    project = Project.find(Path.cwd())
+    source = read_candidate(file)
+    job = project.job(contract, file.name, source, mode, device).model_copy(update={"sandbox": sandbox})
+    console = Console()
+    with console.status("starting", spinner="dots") as status:
+
+        def watch(message: Progress | Commitment) -> None:
+            if isinstance(message, Commitment):
+                console.print(f"salt committed to: {message.sha256}", style="dim", highlight=False)
+            else:
+                status.update(plain_line(f"{message.stage} {message.done}/{message.total} {message.text}"))
+
+        evaluation, verdict = handle(job, launch, watch, json_out)
+    print_verdict(evaluation, verdict, console)
+    raise typer.Exit(exit_code(verdict))
+
+
+@app.command()
+def gate(folder: RunOption = Path("run"), device: DeviceOption = "cpu") -> None:
+    """First job of a workflow: may this event start something? Leaves an order in the run folder."""
+    from bot.github.client import connect  # noqa: PLC0415
+    from bot.github.events import read_event  # noqa: PLC0415
+    from bot.handlers.gate import Gate  # noqa: PLC0415
+    from bot.handlers.gate import gate as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.handlers.run import RunFolder  # noqa: PLC0415
+
+    settings = Settings.read(os.environ)
+    github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
+    tools = Gate(github, _remote(settings), Project.find(Path.cwd()), RunFolder(folder), device)
+    passed = handle(read_event(settings.event_name, settings.event_path), tools)
+    _say(passed.why)
+    if settings.output is not None:
+        with settings.output.open("a", encoding="utf-8") as file:
+            file.write(f"go={'true' if passed.go else 'false'}\n")
+
+
+@app.command()
+def agent(
+    folder: RunOption = Path("run"),
+    model: Annotated[
+        str, typer.Option(help="`anthropic:NAME`, or `replay:JOURNAL` (`replay` alone: the recorded run).")
+    ] = "anthropic:claude-opus-4-6",
+    turns: Annotated[int, typer.Option(min=1, help="Most turns of the model.")] = 60,
+    tokens: Annotated[int, typer.Option(min=1, help="Most tokens, in and out.")] = 4_000_000,
+    seconds: Annotated[float, typer.Option(min=1, help="Most seconds.")] = 3600.0,
+) -> None:
+    """Second job: let an agent write candidates, each checked as it goes."""
+    from bot.agent.task import Budget  # noqa: PLC0415
+    from bot.handlers.agent import AgentTools  # noqa: PLC0415
+    from bot.handlers.agent import agent as handle  # noqa: PLC0415
+    from bot.handlers.models import choose_model  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.handlers.run import RunFolder  # noqa: PLC0415
+    from bot.launch import launch  # noqa: PLC0415
+
+    run_folder = RunFolder(folder)
+    chosen = choose_model(model, run_folder.order().contract, os.environ)
+    tools = AgentTools(Project.find(Path.cwd()), run_folder, launch, _say)
+    _say(handle(chosen, Budget(turns=turns, tokens=tokens, seconds=seconds), tools))
+
+
+@app.command()
+def examine(folder: RunOption = Path("run")) -> None:
+    """Third job: the exam of record of the candidate in the run folder."""
+    from bot.handlers.examine import examine as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.handlers.run import RunFolder  # noqa: PLC0415
+    from bot.launch import launch  # noqa: PLC0415
+
+    def watch(message: Progress | Commitment) -> None:
+        if isinstance(message, Commitment):
+            _say(f"salt committed to: {message.sha256}")
+
+    evaluation = handle(RunFolder(folder), Project.find(Path.cwd()), launch, watch)
+    _say("no candidate to examine" if evaluation is None else f"examined in {evaluation.seconds:.0f} s")
+
+
+@app.command()
+def publish(folder: RunOption = Path("run")) -> None:
+    """Last job: put what was found on GitHub. Runs nothing of the candidate's."""
+    from bot.github.client import connect  # noqa: PLC0415
+    from bot.github.push import Identity  # noqa: PLC0415
+    from bot.handlers.publish import Publisher  # noqa: PLC0415
+    from bot.handlers.publish import publish as handle  # noqa: PLC0415
+    from bot.handlers.run import RunFolder  # noqa: PLC0415
+
+    settings = Settings.read(os.environ)
+    github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
+    author = Identity("Proctor", f"{settings.bot_login}@users.noreply.github.com")
+    done = handle(Publisher(github, _remote(settings), RunFolder(folder), author))
+    where = f"pull request {done.pull}" if done.pull else "the issue"
+    _say(f"published on {where}: {done.verdict.kind.value if done.verdict else 'no candidate'}")
+
+
+@app.command()
+def approve(pull: Annotated[int, typer.Option(min=1, help="Number of the pull request.")]) -> None:
+    """Read reviews and comments of a pull request anew, and set its approval status."""
+    from bot.github.client import connect  # noqa: PLC0415
+    from bot.handlers.approve import approve as handle  # noqa: PLC0415
+
+    settings = Settings.read(os.environ)
+    github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
+    _say(handle(pull, github, _remote(settings)))
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the demonstration keeps its repository and runs.")] = Path("demo"),
+    *,
+    serve: Annotated[bool, typer.Option("--serve", help="Leave the forge running for a browser.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the forge; 0 picks one.")] = 0,
+) -> None:
+    """Play the main job against the embedded forge: label, agent, exam, pull request, rerun, approval."""
+    from bot.handlers.demo import play  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+
+    raise typer.Exit(play(Project.find(Path.cwd()), folder, _say, serve=serve, port=port))
+
+
+def _remote(settings: Settings) -> Remote:
+    return Remote(f"{settings.server_url}/{settings.repository}.git", settings.token)
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(plain_line(line, 500) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,349 @@
+"""`GitHub` over REST. The only importer of PyGithub, and the one place where its failures become `GitHubError`.
+
+PyGithub carries authentication, connections, redirects, rate limits and retries. Its objects are not used: they fetch
+missing fields behind our back and check nothing; each method here is one request, its answer parsed by our records.
+A write that was answered by 5xx or not at all may have happened: it is looked for before it is sent once more.
+"""
+
+from collections.abc import Callable, Iterator
+from http import HTTPStatus
+from typing import Any, Literal, TypeVar
+from urllib.parse import quote, urlsplit
+
+import github
+from github import Auth, GithubException, GithubRetry
+from github.Consts import DEFAULT_SECONDS_BETWEEN_REQUESTS, DEFAULT_SECONDS_BETWEEN_WRITES
+from pydantic import ValidationError
+from requests import RequestException
+from typing_extensions import override
+
+from bot.contract.load import problems_of
+from bot.errors import GitHubError, UsageError
+from bot.github.api import (
+    Comment,
+    Foreign,
+    GitHub,
+    Issue,
+    Permission,
+    Pull,
+    PullFile,
+    Reaction,
+    Review,
+    Status,
+    StatusState,
+)
+from bot.sanitize import plain_line, shorten
+
+T = TypeVar("T")
+R = TypeVar("R", bound=Foreign)
+
+Method = Literal["GET", "POST", "PATCH", "DELETE"]
+
+TIMEOUT = 30
+RETRIES = 3
+RATE_LIMIT_WAIT = 120
+"""Seconds. A job holds a runner while it waits, so a longer limit is reported instead."""
+
+PAGES = 100
+"""Pages of 100: an issue with more comments is no issue."""
+
+DESCRIPTION_LIMIT = 140
+"""Characters of a status description: https://docs.github.com/en/rest/commits/statuses"""
+
+ACTIONS_LOGIN = "github-actions[bot]"
+
+
+class _Ref(Foreign):
+    class Target(Foreign):
+        sha: str
+
+    object: Target
+
+
+class _Repository(Foreign):
+    default_branch: str
+
+
+class _User(Foreign):
+    login: str
+
+
+class _Role(Foreign):
+    permission: str
+
+
+def connect(api_url: str, token: str, repo: str, *, login: str | None = None) -> GitHub:
+    """The repository `owner/name` at an API root (GITHUB_API_URL).
+
+    `login` is who we are, where the token cannot say: `SLUG[bot]` for a GitHub App.
+    """
+    on_github = urlsplit(api_url).hostname == "api.github.com"
+    return PyGitHub(
+        github.Github(
+            auth=Auth.Token(token),
+            base_url=api_url,
+            timeout=TIMEOUT,
+            user_agent="kernel-proctor",
+            # PyGithub's default repeats POST on 5xx, and leaves two comments (research/bots.md 4.3).
+            retry=GithubRetry(
+                total=RETRIES,
+                backoff_factor=0.2,
+                allowed_methods={"GET", "HEAD"},
+                secondary_rate_wait=60,
+                max_rate_limit_wait=RATE_LIMIT_WAIT,
+            ),
+            seconds_between_requests=DEFAULT_SECONDS_BETWEEN_REQUESTS if on_github else None,
+            seconds_between_writes=DEFAULT_SECONDS_BETWEEN_WRITES if on_github else None,
+            api_version="2022-11-28",
+        ),
+        repo,
+        login,
+    )
+
+
+class PyGitHub(GitHub):
+    """One repository, through PyGithub's requester."""
+
+    def __init__(self, connection: github.Github, repo: str, login: str | None) -> None:
+        """Keep the connection; nothing is requested yet."""
+        owner, slash, name = repo.partition("/")
+        if not (owner and slash and name) or "/" in name:
+            raise UsageError(f"{plain_line(repo)!r} is not a repository, as in owner/name")
+        self._requester = connection.requester
+        self._owner = owner
+        self._root = f"/repos/{quote(owner)}/{quote(name)}"
+        self._login = login
+
+    @override
+    def bot_login(self) -> str:
+        if self._login is None:
+            try:
+                self._login = self._get(_User, "/user").login
+            except GitHubError as error:
+                # An installation token is no user, and of those only GITHUB_TOKEN comes here without its name.
+                if "not accessible by integration" not in str(error):
+                    raise
+                self._login = ACTIONS_LOGIN
+        return self._login
+
+    @override
+    def permission(self, login: str) -> Permission:
+        # `permission` folds maintain into write and triage into read:
+        # https://docs.github.com/en/rest/collaborators/collaborators#get-repository-permissions-for-a-user
+        try:
+            found = self._get(_Role, f"{self._root}/collaborators/{quote(login, safe='')}/permission").permission
+        except GitHubError as error:
+            if error.status == HTTPStatus.NOT_FOUND or "is not a user" in str(error):
+                return "none"
+            raise
+        match found:
+            case "admin" | "write" | "read":
+                return found
+            case "maintain":
+                return "write"
+            case "triage":
+                return "read"
+            case _:
+                return "none"
+
+    @override
+    def default_branch(self) -> tuple[str, str]:
+        name = self._get(_Repository, self._root).default_branch
+        sha = self._ref(f"refs/heads/{name}")
+        if sha is None:
+            raise GitHubError(f"the default branch {plain_line(name)!r} has no commit")
+        return name, sha
+
+    @override
+    def issue(self, number: int) -> Issue:
+        return self._get(Issue, f"{self._root}/issues/{number}")
+
+    @override
+    def comments(self, number: int) -> list[Comment]:
+        return self._list(Comment, f"{self._root}/issues/{number}/comments")
+
+    @override
+    def create_comment(self, number: int, body: str) -> Comment:
+        def send() -> Comment:
+            answer = self._request("POST", f"{self._root}/issues/{number}/comments", {"body": body})
+            return _parse(Comment, answer, "the new comment")
+
+        def read_back() -> Comment | None:
+            ours = [c for c in self.comments(number) if c.author.casefold() == self.bot_login().casefold()]
+            return ours[-1] if ours and _same_text(ours[-1].body, body) else None
+
+        return self._once(send, read_back)
+
+    @override
+    def update_comment(self, comment_id: int, body: str) -> Comment:
+        path = f"{self._root}/issues/comments/{comment_id}"
+        return self._again(lambda: _parse(Comment, self._request("PATCH", path, {"body": body}), "the comment"))
+
+    @override
+    def react(self, comment_id: int, content: Reaction) -> None:
+        path = f"{self._root}/issues/comments/{comment_id}/reactions"
+        self._again(lambda: self._request("POST", path, {"content": content}))
+
+    @override
+    def claim(self, ref: str, sha: str) -> bool:
+        def send() -> bool:
+            try:
+                self._request("POST", f"{self._root}/git/refs", {"ref": ref, "sha": sha})
+            except GitHubError as error:
+                # https://docs.github.com/en/rest/git/refs#create-a-reference answers 422 for bad names as well.
+                if error.status == HTTPStatus.UNPROCESSABLE_ENTITY and "already exists" in str(error):
+                    return False
+                raise
+            return True
+
+        def read_back() -> bool | None:
+            holder = self._ref(ref)
+            return None if holder is None else holder == sha
+
+        return self._once(send, read_back)
+
+    @override
+    def find_pull(self, branch: str) -> Pull | None:
+        # https://docs.github.com/en/rest/pulls/pulls#list-pull-requests ignores a `head` it cannot read and lists all.
+        found = self._list(Pull, f"{self._root}/pulls", head=f"{self._owner}:{branch}", state="open")
+        return next((pull for pull in found if pull.head_ref == branch and pull.same_repository), None)
+
+    @override
+    def open_pull(self, branch: str, base: str, title: str, body: str, *, draft: bool = False) -> Pull:
+        def send() -> Pull:
+            document = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
+            try:
+                return _parse(Pull, self._request("POST", f"{self._root}/pulls", document), "the new pull request")
+            except GitHubError as error:
+                there = self.find_pull(branch) if error.status == HTTPStatus.UNPROCESSABLE_ENTITY else None
+                if there is None:
+                    raise
+                return there
+
+        return self._once(send, lambda: self.find_pull(branch))
+
+    @override
+    def pull(self, number: int) -> Pull:
+        return self._get(Pull, f"{self._root}/pulls/{number}")
+
+    @override
+    def pull_files(self, number: int) -> list[PullFile]:
+        return self._list(PullFile, f"{self._root}/pulls/{number}/files")
+
+    @override
+    def reviews(self, number: int) -> list[Review]:
+        return self._list(Review, f"{self._root}/pulls/{number}/reviews")
+
+    @override
+    def statuses(self, sha: str) -> list[Status]:
+        return self._list(Status, f"{self._root}/commits/{quote(sha, safe='')}/statuses")
+
+    @override
+    def set_status(self, sha: str, context: str, state: StatusState, description: str, url: str | None = None) -> None:
+        document = {"state": state, "context": context, "description": shorten(description, DESCRIPTION_LIMIT)}
+        document |= {"target_url": url} if url else {}
+        # Twice is harmless: of one context the newest counts.
+        self._again(lambda: self._request("POST", f"{self._root}/statuses/{quote(sha, safe='')}", document))
+
+    @override
+    def add_label(self, number: int, label: str) -> None:
+        self._again(lambda: self._request("POST", f"{self._root}/issues/{number}/labels", {"labels": [label]}))
+
+    @override
+    def remove_label(self, number: int, label: str) -> None:
+        path = f"{self._root}/issues/{number}/labels/{quote(label, safe='')}"
+        try:
+            self._again(lambda: self._request("DELETE", path))
+        except GitHubError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+
+    def _ref(self, ref: str) -> str | None:
+        """The object a full ref names; None when there is no such ref."""
+        try:
+            return self._get(_Ref, f"{self._root}/git/ref/{quote(ref.removeprefix('refs/'))}").object.sha
+        except GitHubError as error:
+            if error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+
+    def _get(self, record: type[R], path: str) -> R:
+        return _parse(record, self._request("GET", path), path)
+
+    def _list(self, record: type[R], path: str, **query: str) -> list[R]:
+        return [_parse(record, item, path) for item in self._items(path, query)]
+
+    def _items(self, path: str, query: dict[str, str]) -> Iterator[Any]:
+        """All pages: https://docs.github.com/en/rest/using-the-rest-api/using-pagination-in-the-rest-api"""
+        for page in range(1, PAGES + 1):
+            headers, items = self._exchange("GET", path, None, {**query, "per_page": "100", "page": str(page)})
+            if not isinstance(items, list):
+                raise GitHubError(f"{path}: the answer is not a list")
+            yield from items
+            if 'rel="next"' not in headers.get("link", ""):
+                return
+        raise GitHubError(f"{path}: more than {PAGES} pages")
+
+    def _request(self, method: Method, path: str, document: dict[str, Any] | None = None) -> Any:
+        return self._exchange(method, path, document, {})[1]
+
+    def _exchange(
+        self, method: Method, path: str, document: dict[str, Any] | None, query: dict[str, str]
+    ) -> tuple[dict[str, Any], Any]:
+        """One request; headers (names in lower case) and parsed body."""
+        try:
+            return self._requester.requestJsonAndCheck(method, path, parameters=query, input=document)
+        except GithubException as error:
+            detail = plain_line(f"{error.message or ''} {_details(error.data)}", 300)
+            raise GitHubError(
+                f"{method} {path}: {error.status} {detail}", status=error.status, retryable=_retryable(error)
+            ) from None
+        except RequestException as error:
+            raise GitHubError(f"{method} {path}: no answer ({type(error).__name__})", retryable=True) from None
+        except (ValueError, RuntimeError) as error:
+            # Not JSON, or a redirect to another host.
+            raise GitHubError(f"{method} {path}: {plain_line(str(error))}") from None
+
+    def _once(self, send: Callable[[], T], read_back: Callable[[], T | None]) -> T:
+        """A write that must not happen twice; after an unknown outcome it is looked for first."""
+        try:
+            return send()
+        except GitHubError as error:
+            if not _unknown(error):
+                raise
+        found = read_back()
+        return send() if found is None else found
+
+    def _again(self, send: Callable[[], T]) -> T:
+        """A write that does the same when it is done twice."""
+        return self._once(send, lambda: None)
+
+
+def _parse(record: type[R], answer: Any, what: str) -> R:
+    try:
+        return record.model_validate(answer)
+    except ValidationError as error:
+        problems = "; ".join(f"{problem.path}: {problem.reason}" for problem in problems_of(error))
+        raise GitHubError(f"{what}: GitHub's answer is not of the documented form: {problems}") from None
+
+
+def _unknown(error: GitHubError) -> bool:
+    """Whether a write may have happened all the same."""
+    no_answer = error.status is None and error.retryable
+    return no_answer or (error.status is not None and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _retryable(error: GithubException) -> bool:
+    limited = isinstance(error, github.RateLimitExceededException) or error.status == HTTPStatus.TOO_MANY_REQUESTS
+    return limited or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+
+
+def _details(data: Any) -> str:
+    """GitHub's list of what is wrong, which the message (“Validation Failed”) leaves out."""
+    errors = data.get("errors") if isinstance(data, dict) else None
+    return "; ".join(str(e.get("message", e)) if isinstance(e, dict) else str(e) for e in errors or [])
+
+
+def _same_text(stored: str, sent: str) -> bool:
+    """Whether GitHub, which may change line ends and outer space, stored this text."""
+    return stored.replace("\r\n", "\n").strip() == sent.replace("\r\n", "\n").strip()

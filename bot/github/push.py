@@ -1,0 +1,252 @@
+"""Files onto a branch of a remote repository, and files out of one of its commits, by git plumbing.
+
+Nothing is ever checked out, so a symbolic link in a tree is only an entry in it; no hook and no configuration of the
+machine applies; the token is in the environment of git alone. Whether the push should happen is decided elsewhere.
+"""
+
+import base64
+import os
+import re
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.errors import GitHubError, UsageError
+from bot.sanitize import plain_line
+
+GIT_SECONDS = 120
+FILE_LIMIT = 4 * 2**20
+"""Bytes of one file. An evaluation with all its samples is well below one MiB."""
+
+FILES_LIMIT = 500
+"""Files of one commit: a run journal with every candidate."""
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+_OPERATION = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_SHA = re.compile(r"[0-9a-f]{40}")
+_BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:/[A-Za-z0-9][A-Za-z0-9-]*)*")
+# What a runner behind a proxy needs, and nothing else of the environment.
+_INHERITED = ("PATH", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR")
+
+
+@dataclass(frozen=True, slots=True)
+class Remote:
+    """A repository to push to: an https URL with a token, or a path without."""
+
+    url: str
+    token: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Author and committer."""
+
+    name: str
+    email: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Files (path → content) for one operation's folders, as one commit on top of `base_sha`."""
+
+    operation: str
+    base_sha: str
+    files: Mapping[str, bytes]
+    message: str
+    author: Identity
+
+
+def push_files(remote: Remote, branch: str, change: Change) -> str:
+    """Make the branch point to the change, and return the commit.
+
+    The same change gives the same commit, so that doing it twice is doing it once. A branch that holds another commit
+    of the same author is replaced; one that holds somebody else's is left alone.
+
+    Raises:
+        UsageError: a path is not one the bot may write, or the branch holds other people's commits.
+        GitHubError: git could not do it; retryable when the branch moved meanwhile.
+    """
+    _check_branch(branch)
+    _check_change(change)
+    with tempfile.TemporaryDirectory(prefix="proctor-push-") as folder:
+        git = _Git(Path(folder), remote)
+        git.fetch(change.base_sha)
+        commit = _commit(git, change)
+        tip = git.tip(branch)
+        if tip == commit:
+            return commit
+        if tip is not None and tip != change.base_sha:
+            git.fetch(tip)
+            if git("show", "-s", "--format=%ce", tip).decode().strip() != change.author.email:
+                raise UsageError(f"the branch {branch} holds commits by others and is left as it is")
+        # The empty lease says that the branch must not exist: https://git-scm.com/docs/git-push
+        lease = f"--force-with-lease=refs/heads/{branch}:{tip or ''}"
+        git("push", "--quiet", "--no-verify", lease, "--", remote.url, f"{commit}:refs/heads/{branch}")
+        return commit
+
+
+def branch_tip(remote: Remote, branch: str) -> str | None:
+    """The commit a branch points to; None when there is no such branch.
+
+    Raises:
+        GitHubError: git could not ask.
+    """
+    _check_branch(branch)
+    with tempfile.TemporaryDirectory(prefix="proctor-read-") as folder:
+        return _Git(Path(folder), remote).tip(branch)
+
+
+def read_files(remote: Remote, sha: str, paths: Sequence[str]) -> dict[str, bytes]:
+    """Contents of regular files of a commit.
+
+    Raises:
+        UsageError: a path is missing there, is not a regular file, or is too large.
+        GitHubError: git could not fetch the commit.
+    """
+    if not _SHA.fullmatch(sha):
+        raise UsageError(f"{plain_line(sha, 60)!r} is not the full name of a commit")
+    with tempfile.TemporaryDirectory(prefix="proctor-read-") as folder:
+        git = _Git(Path(folder), remote)
+        git.fetch(sha)
+        return {path: _read(git, sha, path) for path in paths}
+
+
+def list_files(remote: Remote, sha: str, folder: str) -> list[str]:
+    """Paths of the regular files below a folder of a commit, sorted; none when there is no such folder.
+
+    Raises:
+        UsageError: `sha` is not the full name of a commit.
+        GitHubError: git could not fetch the commit.
+    """
+    if not _SHA.fullmatch(sha):
+        raise UsageError(f"{plain_line(sha, 60)!r} is not the full name of a commit")
+    with tempfile.TemporaryDirectory(prefix="proctor-read-") as work:
+        git = _Git(Path(work), remote)
+        git.fetch(sha)
+        entries = git("ls-tree", "-r", "-z", "--full-tree", sha, "--", f"{folder}/").decode("utf-8", "replace")
+    rows = [entry.partition("\t") for entry in entries.split("\0") if entry]
+    return sorted(path for meta, _, path in rows if meta.startswith(("100644", "100755")))
+
+
+def _read(git: "_Git", sha: str, path: str) -> bytes:
+    entries = git("ls-tree", "-z", "-l", "--full-tree", sha, "--", path).decode("utf-8", "replace").split("\0")
+    shown = plain_line(path)
+    found = [entry.split("\t")[0].split() for entry in entries if entry.endswith(f"\t{path}")]
+    if not found:
+        raise UsageError(f"there is no file {shown!r} in commit {sha[:12]}")
+    mode, _, name, size = found[0]
+    if mode not in ("100644", "100755"):
+        raise UsageError(f"{shown!r} in commit {sha[:12]} is not a regular file")
+    if int(size) > FILE_LIMIT:
+        raise UsageError(f"{shown!r} in commit {sha[:12]} has {size} bytes; at most {FILE_LIMIT} are read")
+    return git("cat-file", "blob", name)
+
+
+def _check_branch(branch: str) -> None:
+    if not _BRANCH.fullmatch(branch):
+        raise UsageError(f"{plain_line(branch)!r} is not a branch name the bot uses")
+
+
+def _check_change(change: Change) -> None:
+    if not _OPERATION.fullmatch(change.operation):
+        raise UsageError(f"{plain_line(change.operation)!r} is not the name of an operation")
+    if not _SHA.fullmatch(change.base_sha):
+        raise UsageError(f"{plain_line(change.base_sha, 60)!r} is not the full name of a commit")
+    if not 0 < len(change.files) <= FILES_LIMIT:
+        raise UsageError(f"a change has 1 to {FILES_LIMIT} files, not {len(change.files)}")
+    for path, data in change.files.items():
+        top, *rest = path.split("/")
+        names = rest[1:]
+        inside = top in ("kernels", "reports") and rest[:1] == [change.operation] and names
+        if not inside or not all(_NAME.fullmatch(name) for name in names):
+            raise UsageError(f"the bot may not write {plain_line(path)!r}: only below its operation's folders")
+        if len(data) > FILE_LIMIT:
+            raise UsageError(f"{path} has {len(data)} bytes; at most {FILE_LIMIT} are committed")
+
+
+def _commit(git: "_Git", change: Change) -> str:
+    """The commit object. Its date is the base's, so that it depends on the change alone."""
+    date = git("show", "-s", "--format=%cd", "--date=raw", change.base_sha).decode().strip()
+    git("read-tree", change.base_sha)
+    entries = []
+    for path, data in sorted(change.files.items()):
+        blob = git("hash-object", "-w", "-t", "blob", "--stdin", "--no-filters", stdin=data).decode().strip()
+        entries.append(f"100644 {blob}\t{path}\0")
+    git("update-index", "-z", "--add", "--index-info", stdin="".join(entries).encode())
+    tree = git("write-tree").decode().strip()
+    # A file or link of the base where a folder is needed would be replaced: whatever the reason, nothing else changes.
+    changed = git("diff-tree", "-r", "-z", "--name-only", "--no-renames", change.base_sha, tree)
+    if others := set(changed.decode("utf-8", "replace").split("\0")) - set(change.files) - {""}:
+        raise UsageError(f"the change would also replace {plain_line(min(others))!r}")
+    who = {"NAME": change.author.name, "EMAIL": change.author.email, "DATE": date}
+    identity = {f"GIT_{role}_{key}": value for role in ("AUTHOR", "COMMITTER") for key, value in who.items()}
+    arguments = ("commit-tree", tree, "-p", change.base_sha)
+    return git(*arguments, stdin=change.message.encode(), environment=identity).decode().strip()
+
+
+class _Git:
+    """git in a new bare repository that lives for one operation."""
+
+    def __init__(self, folder: Path, remote: Remote) -> None:
+        self._folder = folder
+        self._remote = remote
+        self._token = remote.token
+        self("init", "--quiet", "--bare", "--template=", ".")
+
+    def fetch(self, sha: str) -> None:
+        """One commit with its files, without history."""
+        self("fetch", "--quiet", "--depth=1", "--no-tags", "--", self._remote.url, sha)
+
+    def tip(self, branch: str) -> str | None:
+        """Where a branch of the remote points to."""
+        listed = self("ls-remote", "--quiet", "--", self._remote.url, f"refs/heads/{branch}").decode()
+        refs = {name: sha for sha, _, name in (line.partition("\t") for line in listed.splitlines())}
+        return refs.get(f"refs/heads/{branch}")
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> bytes:
+        """Standard output of one git command.
+
+        Raises:
+            GitHubError: it failed; its last words, without the token.
+        """
+        try:
+            done = subprocess.run(
+                ("git", *arguments),
+                cwd=self._folder,
+                input=stdin,
+                capture_output=True,
+                env=self._environment() | dict(environment or {}),
+                timeout=GIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise GitHubError(f"git {arguments[0]} took more than {GIT_SECONDS} s", retryable=True) from None
+        if done.returncode != 0:
+            said = done.stderr.decode("utf-8", "replace")
+            said = said.replace(self._token, "[redacted]") if self._token else said
+            raise GitHubError(
+                f"git {arguments[0]} failed: {plain_line(said, 400)}", retryable="stale info" in said or "lock" in said
+            )
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
+        """All that git sees. Settings by variables: https://git-scm.com/docs/git-config#ENVIRONMENT"""
+        settings = {"core.hooksPath": "/dev/null", "gc.auto": "0", "http.followRedirects": "false"}
+        if self._token is not None:
+            basic = base64.b64encode(f"x-access-token:{self._token}".encode()).decode()
+            settings[f"http.{self._remote.url}.extraHeader"] = f"Authorization: Basic {basic}"
+        environment = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+        environment |= {
+            "HOME": str(self._folder),
+            "LC_ALL": "C",
+            "GIT_CONFIG_NOSYSTEM": "1",
+            "GIT_CONFIG_GLOBAL": "/dev/null",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_ALLOW_PROTOCOL": "file:http:https",
+            "GIT_CONFIG_COUNT": str(len(settings)),
+        }
+        for index, (key, value) in enumerate(settings.items()):
+            environment |= {f"GIT_CONFIG_KEY_{index}": key, f"GIT_CONFIG_VALUE_{index}": value}
+        return environment

@@ -1,0 +1,105 @@
+"""The comment of one kind that the bot keeps up to date below an issue or pull request.
+
+It is found by author *and* marker over all pages (other bots quote our marker, and a page is 30 comments). The marker
+carries the number of the run that wrote it, and a run never overwrites a later one.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.errors import GitHubError
+from bot.github.api import BODY_LIMIT, Comment, GitHub
+
+_MARKER = re.compile(r"<!-- proctor:([a-z][a-z-]{0,31}) run=(\d{1,19}) -->\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """There is none yet."""
+
+    body: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Ours is there and not newer."""
+
+    comment_id: int
+    body: str
+    twins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Ours is there and newer, or says the same already."""
+
+    comment_id: int
+    twins: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sticky:
+    """Where the comment is and what was done. `twins`: further comments of the kind that overlapping runs left."""
+
+    comment_id: int
+    action: Literal["created", "updated", "kept"]
+    twins: tuple[int, ...]
+
+
+def marked(kind: str, run_number: int, body: str) -> str:
+    """The body with its marker.
+
+    Raises:
+        GitHubError: it is longer than GitHub takes; what to leave out is the caller's to decide.
+    """
+    marker = f"<!-- proctor:{kind} run={run_number} -->"
+    if not _MARKER.fullmatch(marker):
+        raise ValueError(f"not a marker: {marker}")
+    text = f"{body.rstrip()}\n\n{marker}"
+    if len(text) > BODY_LIMIT:
+        raise GitHubError(f"the {kind} comment has {len(text)} characters; GitHub takes {BODY_LIMIT}", status=422)
+    return text
+
+
+def plan(comments: Sequence[Comment], author: str, kind: str, run_number: int, body: str) -> Create | Update | Keep:
+    """What has to be done so that the comment of this kind says `body`; of twins the one with the lowest id counts."""
+    text = marked(kind, run_number, body)
+    found = dict(_found(comments, author, kind))
+    if not found:
+        return Create(text)
+    first, *others = sorted(found, key=lambda comment: comment.id)
+    twins = tuple(comment.id for comment in others)
+    if max(found.values()) > run_number or first.body.strip() == text:
+        return Keep(first.id, twins)
+    return Update(first.id, text, twins)
+
+
+def upsert(github: GitHub, number: int, kind: str, run_number: int, body: str) -> Sticky:
+    """Bring the comment of this kind up to date.
+
+    Raises:
+        GitHubError: the body is too long, or GitHub did not do it.
+    """
+    author = github.bot_login()
+    step = plan(github.comments(number), author, kind, run_number, body)
+    created = None
+    if isinstance(step, Create):
+        created = github.create_comment(number, step.body).id
+        # Another run may have created one since we looked: look again, and agree on the lowest id.
+        again = plan(github.comments(number), author, kind, run_number, body)
+        # A list may for a while be older than the write, and then there is nothing to agree on.
+        step = Keep(created, ()) if isinstance(again, Create) else again
+    if isinstance(step, Update):
+        github.update_comment(step.comment_id, step.body)
+    action: Literal["created", "updated", "kept"] = "updated" if isinstance(step, Update) else "kept"
+    return Sticky(step.comment_id, "created" if step.comment_id == created else action, step.twins)
+
+
+def _found(comments: Sequence[Comment], author: str, kind: str) -> Iterator[tuple[Comment, int]]:
+    """Comments of ours of this kind, with their run numbers."""
+    for comment in comments:
+        match = _MARKER.search(comment.body)
+        if match and match[1] == kind and comment.author.casefold() == author.casefold():
+            yield comment, int(match[2])

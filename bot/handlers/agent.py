@@ -1,0 +1,75 @@
+"""The second job: an agent writes candidates, each examined as it goes. It has a model key and no GitHub token."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.agent.loop import run_agent
+from bot.agent.model import Model
+from bot.agent.task import AgentTask, Budget
+from bot.contract.load import load_contract
+from bot.evaluation import BaselineSource, Commitment, Evaluation, Mode, Progress
+from bot.handlers.project import Project
+from bot.handlers.run import Candidate, Order, RunFolder
+from bot.launch import Launcher
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTools:
+    """What the agent job works with; `say` prints a line for whoever watches."""
+
+    project: Project
+    folder: RunFolder
+    launcher: Launcher
+    say: Callable[[str], None]
+
+
+def agent(model: Model, budget: Budget, tools: AgentTools) -> str:
+    """Run the agent on the order; returns one line that says how it ended.
+
+    Raises:
+        UsageError: there is no order, or its contract is wrong.
+    """
+    order = tools.folder.order()
+    loaded = load_contract(tools.project.contracts, order.contract)
+    task = AgentTask(
+        contract=loaded.contract,
+        contract_digest=loaded.digest,
+        device=order.device,
+        goal=order.goal,
+        baselines=_baselines(order, tools.project),
+        wiki=_wiki(tools.project),
+        budget=budget,
+    )
+
+    def evaluate(source: str, name: str, mode: Mode) -> Evaluation:
+        job = tools.project.job(order.contract, name, source, mode, order.device)
+        return tools.launcher(job, lambda message: _tell(message, tools.say))
+
+    outcome = run_agent(task, model, evaluate, tools.folder.workspace, tools.say)
+    tools.folder.write_agent(outcome.agent_run)
+    if outcome.submitted is not None:
+        tools.folder.write_candidate(Candidate(path=outcome.submitted.path, source=outcome.submitted.source))
+    return outcome.agent_run.stopped
+
+
+def _tell(message: Progress | Commitment, say: Callable[[str], None]) -> None:
+    if isinstance(message, Commitment):
+        say(f"  salt committed to: {message.sha256}")
+
+
+def _baselines(order: Order, project: Project) -> list[BaselineSource]:
+    """What the agent may read: the contract's baselines for the device, and the incumbent unless told to start anew."""
+    loaded = load_contract(project.contracts, order.contract)
+    found = [
+        BaselineSource(name=b.name, role=b.role, source=loaded.read(b.file))
+        for b in loaded.contract.baselines
+        if order.device in b.devices
+    ]
+    incumbent = project.incumbent(order.contract, order.device)
+    return [incumbent, *found] if incumbent is not None and order.start == "incumbent" else found
+
+
+def _wiki(project: Project) -> dict[str, str]:
+    folder: Path = project.kernels / "wiki"
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.md"))}

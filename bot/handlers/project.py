@@ -1,0 +1,85 @@
+"""Where a project's contracts, merged kernels and reports are, and the verifier's order for one of its kernels."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from bot.contract.load import load_contract, load_incumbent
+from bot.contract.schema import Device
+from bot.errors import UsageError
+from bot.evaluation import BaselineSource, Job, Mode
+
+SOURCE_LIMIT = 1 << 20
+"""A file of more than a megabyte is no kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A checkout that holds `contracts/`."""
+
+    root: Path
+
+    @classmethod
+    def find(cls, start: Path) -> "Project":
+        """The nearest folder with `contracts/`, upwards.
+
+        Raises:
+            UsageError: there is none.
+        """
+        for folder in (start, *start.parents):
+            if (folder / "contracts").is_dir():
+                return cls(folder)
+        raise UsageError(f"no folder `contracts/` in {start} or above it: run proctor inside a project")
+
+    @property
+    def contracts(self) -> Path:
+        """The folder of contracts."""
+        return self.root / "contracts"
+
+    @property
+    def kernels(self) -> Path:
+        """The folder of merged kernels."""
+        return self.root / "kernels"
+
+    def incumbent(self, contract: str, device: Device) -> BaselineSource | None:
+        """The kernel merged for this contract and device, as this checkout names it.
+
+        Raises:
+            DataError: the index of merged kernels has mistakes.
+        """
+        found = load_incumbent(self.kernels, contract, device)
+        if found is None:
+            return None
+        return BaselineSource(name=Path(found[0]).stem, role="incumbent", source=found[1])
+
+    def job(self, contract: str, name: str, source: str, mode: Mode, device: Device) -> Job:
+        """The order to examine a kernel.
+
+        Raises:
+            UsageError: no such contract, or it has mistakes.
+        """
+        load_contract(self.contracts, contract)
+        return Job(
+            contracts_dir=str(self.contracts),
+            contract=contract,
+            candidate_name=name,
+            source=source,
+            mode=mode,
+            device=device,
+            incumbent=self.incumbent(contract, device),
+        )
+
+
+def read_candidate(file: Path) -> str:
+    """Text of a kernel file.
+
+    Raises:
+        UsageError: it is not there, not a file, too large, or not text.
+    """
+    try:
+        if file.stat().st_size > SOURCE_LIMIT:
+            raise UsageError(f"{file} is larger than {SOURCE_LIMIT >> 20} MiB: not a kernel file")
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{file} is not UTF-8 text") from None

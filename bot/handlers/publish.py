@@ -1,0 +1,173 @@
+"""The last job: what was found goes to GitHub. It has the write token and runs nothing of the candidate's.
+
+An accepted candidate becomes a pull request with its report; without one the issue gets the reason. A rerun adds its
+evaluation to the evidence branch and renews the report; it never pushes to the pull request.
+"""
+
+from dataclasses import dataclass
+
+from bot.contract.load import Incumbents, dump_yaml, parse_yaml, validate
+from bot.errors import UsageError
+from bot.evaluation import Evaluation
+from bot.github import sticky
+from bot.github.api import GitHub, StatusState
+from bot.github.approvals import evidence_digest
+from bot.github.claims import EVIDENCE_BRANCH, issue_branch
+from bot.github.push import Change, Identity, Remote, branch_tip, list_files, push_files, read_files
+from bot.handlers.approve import approve
+from bot.handlers.evidence import run_folder_of
+from bot.handlers.gate import PROGRESS
+from bot.handlers.run import Candidate, Order, RunFolder
+from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
+from bot.verdict import Kind, Verdict, decide
+
+EXAM = "proctor/exam"
+REPORT = "report"
+"""Kind of the sticky comment that holds the report."""
+PUBLISHED = frozenset({Kind.IMPROVED, Kind.MIXED})
+"""Verdicts that become a pull request; a kernel that gains nothing is a result for the issue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Publisher:
+    """What the publishing job works with."""
+
+    github: GitHub
+    remote: Remote
+    folder: RunFolder
+    author: Identity
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What came of it: the pull request, if there is one, and the verdict over all runs."""
+
+    pull: int | None
+    verdict: Verdict | None
+
+
+def publish(tools: Publisher) -> Published:
+    """Publish what the run folder holds.
+
+    Raises:
+        UsageError: there is no order, or the branch holds other people's commits.
+        GitHubError: GitHub did not do what it should.
+    """
+    order, candidate, evaluations = tools.folder.order(), tools.folder.candidate(), list(tools.folder.evaluations())
+    verdict = decide(evaluations) if evaluations else None
+    if order.kind == "rerun":
+        if verdict is None or len(evaluations) < order.run_number:
+            raise UsageError("the rerun has no evaluation: the exam was not held")
+        return _publish_rerun(order, evaluations, verdict, tools)
+    if candidate is None or verdict is None or verdict.kind not in PUBLISHED:
+        return _publish_outcome(order, evaluations, verdict, tools)
+    return _open(order, candidate, evaluations, verdict, tools)
+
+
+def _open(
+    order: Order, candidate: Candidate, evaluations: list[Evaluation], verdict: Verdict, tools: Publisher
+) -> Published:
+    branch = issue_branch(order.issue)
+    record = run_folder_of(order.contract, order.issue)
+    files = {f"{record}/{name}": data for name, data in tools.folder.workspace_files().items() if _kept(name)}
+    files |= {
+        candidate.path: candidate.source.encode(),
+        f"kernels/{order.contract}/index.yaml": _index(order, candidate, tools.remote),
+        f"{record}/order.json": order.model_dump_json(indent=1).encode() + b"\n",
+        f"{record}/evaluations/{order.run_number:03d}.json": evaluations[-1].model_dump_json(indent=1).encode() + b"\n",
+    }
+    agent_run = tools.folder.agent()
+    if agent_run is not None:
+        files[f"{record}/agent.json"] = agent_run.model_dump_json(indent=1).encode() + b"\n"
+    facts = ReportFacts(
+        evaluations=evaluations, verdict=verdict, agent_run=agent_run, run_number=order.run_number, issue=order.issue
+    )
+    files[f"{record}/report.md"] = render_comment(facts).encode()
+    change = Change(
+        operation=order.contract,
+        base_sha=order.base_sha,
+        files=files,
+        message=f"Add {candidate.path}, {verdict.kind.value}\n\nFor #{order.issue}, asked for by {order.requester}.\n",
+        author=tools.author,
+    )
+    head = push_files(tools.remote, branch, change)
+    title = f"{order.contract}: {candidate.name}, {verdict.kind.value}"
+    body = (
+        f"A candidate for #{order.issue}, written by an agent and examined by the verifier of `{order.base_sha[:12]}`. "
+        "The report is the comment below; the evidence is in "
+        f"`{record}/`. `/rerun-bench` measures again.\n"
+    )
+    pull = tools.github.open_pull(branch, order.base_branch, title, body)
+    _report(order, facts, verdict, pull.number, head, tools)
+    sticky.upsert(
+        tools.github,
+        order.issue,
+        PROGRESS,
+        order.run_number,
+        f"`{verdict.kind.value}`: the candidate and its report are in #{pull.number}.",
+    )
+    return Published(pull.number, verdict)
+
+
+def _kept(name: str) -> bool:
+    """The agent's journal, lessons and every candidate; not what it was given to read."""
+    return name in {"journal.jsonl", "lessons.md"} or name.startswith("candidates/")
+
+
+def _index(order: Order, candidate: Candidate, remote: Remote) -> bytes:
+    """Merging the pull request makes the candidate the incumbent of this device; other devices keep theirs."""
+    path = f"kernels/{order.contract}/index.yaml"
+    known: dict[str, str] = {}
+    if path in list_files(remote, order.base_sha, f"kernels/{order.contract}"):
+        text = read_files(remote, order.base_sha, [path])[path].decode("utf-8", "replace")
+        known = validate(Incumbents, parse_yaml(text, path), path).incumbents
+    return dump_yaml(Incumbents(incumbents={**known, order.device: candidate.name}).model_dump()).encode()
+
+
+def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict, tools: Publisher) -> Published:
+    head = order.head_sha
+    if head is None:
+        raise UsageError("a rerun's order names no head")
+    path = f"{run_folder_of(order.contract, order.issue)}/evaluations/{order.run_number:03d}.json"
+    change = Change(
+        operation=order.contract,
+        base_sha=branch_tip(tools.remote, EVIDENCE_BRANCH) or order.base_sha,
+        files={path: evaluations[-1].model_dump_json(indent=1).encode() + b"\n"},
+        message=f"Add run {order.run_number} of #{order.number}\n",
+        author=tools.author,
+    )
+    push_files(tools.remote, EVIDENCE_BRANCH, change)
+    facts = ReportFacts(
+        evaluations=evaluations,
+        verdict=verdict,
+        agent_run=tools.folder.agent(),
+        run_number=order.run_number,
+        issue=order.issue,
+        previous=decide(evaluations[:-1]) if len(evaluations) > 1 else None,
+    )
+    _report(order, facts, verdict, order.number, head, tools)
+    return Published(order.number, verdict)
+
+
+def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, head: str, tools: Publisher) -> None:
+    """Sticky comment, exam status, and the approval anew: a changed verdict voids what was approved."""
+    digest = evidence_digest(facts.evaluations[-1], verdict, head)
+    body = render_comment(facts.model_copy(update={"approval": digest, "pull": number}))
+    sticky.upsert(tools.github, number, REPORT, order.run_number, body)
+    state: StatusState = "success" if verdict.kind in PUBLISHED else "failure"
+    tools.github.set_status(head, EXAM, state, f"{verdict.kind.value}, {verdict.runs} runs")
+    approve(number, tools.github, tools.remote)
+
+
+def _publish_outcome(
+    order: Order, evaluations: list[Evaluation], verdict: Verdict | None, tools: Publisher
+) -> Published:
+    facts = ReportFacts(
+        evaluations=evaluations,
+        verdict=verdict,
+        agent_run=tools.folder.agent(),
+        run_number=order.run_number,
+        issue=order.issue,
+    )
+    sticky.upsert(tools.github, order.issue, PROGRESS, order.run_number, render_issue_outcome(facts))
+    return Published(None, verdict)

@@ -1,0 +1,139 @@
+"""The run folder: what one job of a workflow leaves for the next, typed. In Actions it travels as an artifact.
+
+Whoever reads it trusts its form (strict, frozen) and not its content: the publishing job runs nothing of it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import BaseModel, Field, ValidationError
+
+from bot.contract.distribution import Frozen
+from bot.contract.load import problems_of
+from bot.contract.schema import Device
+from bot.errors import DataError, Problem, UsageError
+from bot.evaluation import AgentRun, Evaluation
+
+DOCUMENT_LIMIT = 32 << 20
+"""Bytes of one document: an agent's run holds an evaluation per attempt, each some 100 kB."""
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class Order(Frozen):
+    """What the gate let through. `number` is where answers go: the issue, or for a rerun the pull request."""
+
+    kind: Literal["optimize", "rerun"]
+    repo: str
+    number: int
+    issue: int
+    contract: str
+    device: Device
+    goal: str = ""
+    start: Literal["incumbent", "reference"] = "incumbent"
+    hidden_characters: int = 0
+    requester: str
+    base_branch: str
+    base_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    head_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
+    run_number: Annotated[int, Field(ge=1)] = 1
+
+
+class Candidate(Frozen):
+    """The kernel to examine: where it belongs in the repository, and its text."""
+
+    path: Annotated[str, Field(pattern=r"^kernels/[a-z][a-z0-9_]*/[a-z]+_[A-Za-z0-9_]+\.py$")]
+    source: str
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self.path.rpartition("/")[2]
+
+
+class RunFolder:
+    """One run's documents."""
+
+    def __init__(self, path: Path) -> None:
+        """Use this folder; it is created when something is written."""
+        self.path = path
+
+    @property
+    def workspace(self) -> Path:
+        """The agent's own folder: journal, lessons, every candidate."""
+        return self.path / "agent"
+
+    def write_order(self, order: Order) -> None:
+        """Keep what the gate let through."""
+        self._write("order.json", order)
+
+    def order(self) -> Order:
+        """What the gate let through.
+
+        Raises:
+            UsageError: the gate let nothing through.
+        """
+        order = self._read("order.json", Order)
+        if order is None:
+            raise UsageError(f"{self.path} holds no order: the gate let nothing through")
+        return order
+
+    def write_candidate(self, candidate: Candidate) -> None:
+        """Keep the kernel to examine."""
+        self._write("candidate.json", candidate)
+
+    def candidate(self) -> Candidate | None:
+        """The kernel to examine, if there is one."""
+        return self._read("candidate.json", Candidate)
+
+    def write_agent(self, run: AgentRun) -> None:
+        """Keep how the candidate came to be."""
+        self._write("agent.json", run)
+
+    def agent(self) -> AgentRun | None:
+        """How the candidate came to be, if an agent ran."""
+        return self._read("agent.json", AgentRun)
+
+    def write_evaluation(self, evaluation: Evaluation, run_number: int) -> None:
+        """Keep the facts of one exam."""
+        self._write(f"evaluations/{run_number:03d}.json", evaluation)
+
+    def evaluations(self) -> Sequence[Evaluation]:
+        """The facts of all runs, oldest first."""
+        names = sorted(path.name for path in (self.path / "evaluations").glob("*.json"))
+        found = (self._read(f"evaluations/{name}", Evaluation) for name in names)
+        return [evaluation for evaluation in found if evaluation is not None]
+
+    def workspace_files(self) -> dict[str, bytes]:
+        """The agent's files by relative path; links and anything that is no plain file are left out."""
+        found: dict[str, bytes] = {}
+        for path in sorted(self.workspace.rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                found[str(path.relative_to(self.workspace))] = path.read_bytes()
+        return found
+
+    def _write(self, name: str, document: BaseModel) -> None:
+        place = self.path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(document.model_dump_json(indent=1) + "\n", encoding="utf-8")
+
+    def _read(self, name: str, model: type[M]) -> M | None:
+        place = self.path / name
+        if not place.is_file():
+            return None
+        return parse_document(model, place.read_bytes(), name)
+
+
+def parse_document(model: type[M], data: bytes, source: str) -> M:
+    """One of our documents, from bytes that may have been anywhere.
+
+    Raises:
+        DataError: too large, not JSON, or not of this form.
+    """
+    if len(data) > DOCUMENT_LIMIT:
+        raise DataError(source, [Problem("", f"{len(data)} bytes; at most {DOCUMENT_LIMIT} are read")])
+    try:
+        return model.model_validate_json(data)
+    except ValidationError as error:
+        raise DataError(source, problems_of(error)) from None
