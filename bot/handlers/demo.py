@@ -125,7 +125,7 @@ def found_forge(project: Project, folder: Path) -> ForgeState:
     """A forge with the project's contracts, kernels and workflows on its default branch, and four accounts."""
     folder.mkdir(parents=True, exist_ok=True)
     state = ForgeState.create(folder / "kernels.git", REPOSITORY)
-    _seed(project, folder / "seed", folder / "kernels.git")
+    _seed(project, folder / "seed", state.repository.path)
     state.add_user("maintainer", "write", "maintainer-token")
     state.add_user("reviewer", "write", "reviewer-token")
     state.add_user("visitor", "triage", "visitor-token")

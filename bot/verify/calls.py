@@ -92,14 +92,14 @@ class Worker:
             raise InfrastructureError(f"a worker did not come up: {detail}\n{self.sandbox.output.text()}".strip())
         self._ready = True
 
-    def load(self, name: str, source: str) -> Failure | None:
+    def load(self, source: str) -> Failure | None:
         """Import a candidate; its bytes travel in lent memory."""
         self.ready()
         data = source.encode()
         fd = os.memfd_create("source", os.MFD_CLOEXEC)
         try:
             os.write(fd, data or b"\n")
-            load = Load(name=name, size=max(len(data), 1), threads=self.threads)
+            load = Load(size=max(len(data), 1), threads=self.threads)
             claim = self._ask(load, [fd], LOAD_SECONDS)
         finally:
             os.close(fd)

@@ -36,7 +36,6 @@ class Load(Packet):
     """Import the candidate: `size` bytes of source in the one descriptor that comes along."""
 
     op: Literal["load"] = "load"
-    name: str
     size: int
     threads: int
 

@@ -123,12 +123,12 @@ def _load(task: Load, fd: int) -> Callable[..., object]:
     with mmap.mmap(fd, task.size, prot=mmap.PROT_READ) as source:
         data = source[:]
     os.close(fd)
-    path = f"/tmp/{task.name}"  # noqa: S108 - a tmpfs of this sandbox alone
+    path = "/tmp/candidate.py"  # noqa: S108 - a tmpfs of this sandbox alone
     with open(path, "wb") as file:  # noqa: PTH123 - no pathlib import for one file
         file.write(data)
     spec = importlib.util.spec_from_file_location("candidate", path)
     if spec is None or spec.loader is None:
-        raise ValueError(f"{task.name} cannot be imported")
+        raise ValueError("the file cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules["candidate"] = module
     spec.loader.exec_module(module)

@@ -25,7 +25,7 @@ def contract():
 def told(contract, code: str) -> str:
     """What a probe inside the sandbox raises as its answer."""
     with Worker(contract, "bubblewrap", set(os.sched_getaffinity(0))) as worker:
-        failed = worker.load("torch_probe.py", code)
+        failed = worker.load(code)
     assert isinstance(failed, Failure)
     return failed.text
 
@@ -125,7 +125,7 @@ def test_lent_memory_cannot_be_shrunk(contract) -> None:
             "                pass\n"
             "    raise ValueError(f'shrunk {shrunk}')\n"
         )
-        assert worker.load("torch_x.py", code) is None
+        assert worker.load(code) is None
         slot = worker.bind({"H": 1, "lengths": [8]}, frozenset())
         assert not isinstance(slot, Failure)
         for lent in (*slot.inputs.values(), *slot.outputs.values()):
@@ -148,7 +148,7 @@ def test_nothing_is_left_when_a_worker_is_closed(contract) -> None:
     )
     before = {p.pid for p in psutil.process_iter()}
     worker = Worker(contract, "bubblewrap", set(os.sched_getaffinity(0)))
-    assert worker.load("torch_x.py", code) is None
+    assert worker.load(code) is None
     uids = {p.uids().real for p in psutil.Process(worker.sandbox._process.pid).children(recursive=True)}
     assert len(psutil.Process(worker.sandbox._process.pid).children(recursive=True)) >= 6
     worker.close()
@@ -173,7 +173,7 @@ def test_everything_is_stopped_between_calls(contract) -> None:
         "    raise ValueError(int.from_bytes(shared[:8], 'little'))\n"
     )
     with Worker(contract, "bubblewrap", set(os.sched_getaffinity(0))) as worker:
-        assert worker.load("torch_x.py", code) is None
+        assert worker.load(code) is None
         tree = psutil.Process(worker.sandbox._process.pid).children(recursive=True)
         before = {p: p.cpu_times().user for p in tree}
         time.sleep(0.3)

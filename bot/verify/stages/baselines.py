@@ -27,7 +27,7 @@ def screen_baselines(exam: Exam) -> None:
             _note(exam, kernel, "unavailable", note=f"{declared.requires.module} cannot be imported")
             continue
         with exam.worker() as worker:
-            failed = worker.load(f"{kernel.name}.py", kernel.source)
+            failed = worker.load(kernel.source)
             if failed is not None:
                 _note(exam, kernel, "unavailable", note=failed.text)
                 continue

@@ -25,7 +25,7 @@ def controls(exam: Exam) -> Outcome:
 
 def _try(exam: Exam, worker: Worker, file: str, first: list[str]) -> ControlResult:
     """Ask until the first wrong answer; questions that must show a control's cheat come first."""
-    failed = worker.load(file.rpartition("/")[2], exam.loaded.read(file))
+    failed = worker.load(exam.loaded.read(file))
     if failed is not None:
         raise DataError(f"contracts/{exam.contract.name}", [Problem(file, failed.text)])
     margin, place = 0.0, ""

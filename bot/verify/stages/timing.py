@@ -81,11 +81,11 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
     with first, second:
         for worker in (first, second):
             worker.ready()
-        failed = baseline.load(f"{bar.name}.py", bar.source)
+        failed = baseline.load(bar.source)
         if failed is not None:
             raise _BarLost(f"the bar {bar.name} did not load: {failed.text}")
         baseline.stop()
-        failed = candidate.load(exam.candidate.name, exam.candidate.source)
+        failed = candidate.load(exam.candidate.source)
         if failed is not None:
             raise _Refused(refuse("timing", "import", failed))
         candidate.stop()
