@@ -206,17 +206,6 @@ def publish(folder: RunOption = Path("run")) -> None:
 
 
 @app.command()
-def approve(pull: Annotated[int, typer.Option(min=1, help="Number of the pull request.")]) -> None:
-    """Read reviews and comments of a pull request anew, and set its approval status."""
-    from bot.github.client import connect  # noqa: PLC0415
-    from bot.handlers.approve import approve as handle  # noqa: PLC0415
-
-    settings = Settings.read(os.environ)
-    github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
-    _say(handle(pull, github, _remote(settings)))
-
-
-@app.command()
 def demo(
     folder: Annotated[Path, typer.Option(help="Where the demonstration keeps its repository and runs.")] = Path("demo"),
     *,

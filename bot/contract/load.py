@@ -41,7 +41,7 @@ class LoadedContract:
         return (self.folder / file).read_text(encoding="utf-8")
 
 
-class _UniqueLoader(yaml.SafeLoader):
+class _UniqueLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc] # libyaml, ten times faster
     """YAML without duplicate keys: the second of two would silently win."""
 
 
@@ -52,7 +52,8 @@ def _mapping(loader: _UniqueLoader, node: yaml.MappingNode) -> dict[Any, Any]:
         if key in seen:
             raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)
         seen.add(key)
-    return loader.construct_mapping(node, deep=True)
+    found: dict[Any, Any] = loader.construct_mapping(node, deep=True)
+    return found
 
 
 _UniqueLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)

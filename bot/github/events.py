@@ -88,6 +88,14 @@ class ReviewSubmitted:
         return f"review-{self.review_id}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReviewsChanged:
+    """A workflow that a review started has ended; `pulls` are what to look at again, and nothing more is believed."""
+
+    repo: str
+    pulls: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Ignored:
     """Something the bot does not act on, and why."""
@@ -95,7 +103,7 @@ class Ignored:
     reason: str
 
 
-Event = IssueLabeled | IssueUnlabeled | CommentCreated | ReviewSubmitted | Ignored
+Event = IssueLabeled | IssueUnlabeled | CommentCreated | ReviewSubmitted | ReviewsChanged | Ignored
 
 
 class _Account(Foreign):
@@ -166,6 +174,20 @@ class _ReviewPayload(Foreign):
     review: _Review
 
 
+class _PullReference(Foreign):
+    number: int
+
+
+class _Run(Foreign):
+    event: str
+    pull_requests: list[_PullReference]
+
+
+class _RunPayload(Foreign):
+    repository: _Repository
+    workflow_run: _Run
+
+
 def read_event(name: str, path: Path) -> Event:
     """The event of a workflow run: GITHUB_EVENT_NAME and the file at GITHUB_EVENT_PATH.
 
@@ -199,6 +221,8 @@ def decode_event(name: str, payload: Any) -> Event:
             return _commented(validate(_CommentPayload, payload, source))
         case "pull_request_review", "submitted":
             return _reviewed(validate(_ReviewPayload, payload, source))
+        case "workflow_run", "completed":
+            return _reviews_changed(validate(_RunPayload, payload, source))
         case "issue_comment", "edited" | "deleted":
             return Ignored("only new comments are read: an edited one may have been edited by somebody else")
         case _:
@@ -253,6 +277,13 @@ def _commented(payload: _CommentPayload) -> CommentCreated:
         author_id=comment.user.id,
         by_person=comment.user.type == "User",
     )
+
+
+def _reviews_changed(payload: _RunPayload) -> Event:
+    if payload.workflow_run.event != "pull_request_review":
+        return Ignored("only a run that a review started is of interest")
+    numbers = tuple(pull.number for pull in payload.workflow_run.pull_requests)
+    return ReviewsChanged(repo=payload.repository.full_name, pulls=numbers)
 
 
 def _reviewed(payload: _ReviewPayload) -> ReviewSubmitted:

@@ -14,7 +14,15 @@ from bot.github import sticky
 from bot.github.api import GitHub, Pull
 from bot.github.claims import claim_ref, issue_branch, issue_of
 from bot.github.commands import Approve, CommandProblem, Help, RerunBench, help_text, read_command
-from bot.github.events import CommentCreated, Event, Ignored, IssueLabeled, IssueUnlabeled, ReviewSubmitted
+from bot.github.events import (
+    CommentCreated,
+    Event,
+    Ignored,
+    IssueLabeled,
+    IssueUnlabeled,
+    ReviewsChanged,
+    ReviewSubmitted,
+)
 from bot.github.push import Remote, read_files
 from bot.github.request import read_request
 from bot.handlers.approve import approve
@@ -64,7 +72,10 @@ def gate(event: Event, tools: Gate) -> Passed:
         case CommentCreated():
             return _commented(event, tools)
         case ReviewSubmitted():
-            return Passed(approve(event.number, tools.github, tools.remote))
+            return Passed("ignored: approval.yml looks at reviews")
+        case ReviewsChanged(pulls=pulls):
+            lines = [f"#{number}: {approve(number, tools.github, tools.remote)}" for number in pulls]
+            return Passed("; ".join(lines) or "ignored: the review is of a fork's pull request")
 
 
 def _labeled(event: IssueLabeled, tools: Gate) -> Passed:

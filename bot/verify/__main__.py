@@ -1,12 +1,15 @@
 """The verifier's process: one Job on standard input, JSON lines out, the last of them an Evaluation or what broke."""
 
 import sys
+from pathlib import Path
 
 from pydantic import ValidationError
 
-from bot.contract.load import problems_of
+from bot.contract.load import load_contract, problems_of
 from bot.errors import DataError, InfrastructureError, UsageError
 from bot.evaluation import Broken, Commitment, Finished, Job, Progress
+from bot.verify import cpus
+from bot.verify.calls import Worker
 
 
 def _say(message: Progress | Commitment | Finished | Broken) -> None:
@@ -16,12 +19,15 @@ def _say(message: Progress | Commitment | Finished | Broken) -> None:
 
 def main() -> int:
     """Examine; 0 when there is an evaluation, 2 when not."""
-    # Imported here: torch takes a second, and a job that does not parse should not pay it.
-    from bot.verify.conduct import examine  # noqa: PLC0415
-
     try:
         job = Job.model_validate_json(sys.stdin.buffer.read())
-        _say(Finished(evaluation=examine(job, _say)))
+        loaded = load_contract(Path(job.contracts_dir), job.contract)
+        ours, theirs = cpus.split()
+        with Worker(loaded.contract, job.sandbox, theirs, start_cpus=ours) as worker:
+            # Imported only now: torch takes a second here and in the worker, which can be the same second.
+            from bot.verify.conduct import examine  # noqa: PLC0415
+
+            _say(Finished(evaluation=examine(job, loaded, worker, _say)))
     except ValidationError as error:
         _say(Broken(cause="usage", text=str(DataError("job", problems_of(error)))))
     except UsageError as error:

@@ -67,12 +67,22 @@ class Answered:
 class Worker:
     """A sandboxed process that serves candidates. Every method that runs foreign code returns a Failure or a result."""
 
-    def __init__(self, contract: Contract, kind: Kind, cpus: set[int], *, threads: int = 1, fork: bool = False) -> None:
-        """Start it; `ready()` waits for it."""
+    def __init__(
+        self,
+        contract: Contract,
+        kind: Kind,
+        cpus: set[int],
+        *,
+        start_cpus: set[int] | None = None,
+        threads: int = 1,
+        fork: bool = False,
+    ) -> None:
+        """Start it; `ready()` waits for it. It stays on `cpus` once it is up, and may start up on `start_cpus` too."""
         self.contract = contract
         self.threads = threads
         self.fork = fork
-        self.sandbox = Sandbox(kind, cpus=cpus, limits=Limits(), fork=fork)
+        self.cpus = cpus
+        self.sandbox = Sandbox(kind, cpus=cpus | (start_cpus or set()), limits=Limits(), fork=fork)
         self._slots: dict[int, Slot] = {}
         self._next_slot = 0
         self._calls = 0
@@ -90,6 +100,7 @@ class Worker:
         if not isinstance(claim, Ready):
             detail = claim.text if isinstance(claim, Failure) else "unexpected answer"
             raise InfrastructureError(f"a worker did not come up: {detail}\n{self.sandbox.output.text()}".strip())
+        self.sandbox.pin(self.cpus)
         self._ready = True
 
     def load(self, source: str) -> Failure | None:

@@ -14,9 +14,11 @@ from pathlib import Path
 import torch
 
 from bot import digest
-from bot.contract.load import load_contract
+from bot.contract.load import LoadedContract
 from bot.errors import InfrastructureError, UsageError
 from bot.evaluation import Commitment, Environment, Evaluation, Job, Refusal, StageName, StageRecord
+from bot.verify import cpus
+from bot.verify.calls import Worker
 from bot.verify.exam import Exam, Stage, Watch
 from bot.verify.oracle import load_oracle
 from bot.verify.plan import baseline_kernels, plan_checks, plan_stages
@@ -27,33 +29,26 @@ from bot.verify.stages.controls import controls
 from bot.verify.stages.timing import timing
 
 
-def open_exam(job: Job, watch: Watch) -> Exam:
-    """Load the contract, choose the salt, fix the plan.
+def open_exam(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> Exam:
+    """Choose the salt, fix the plan. `worker` was started before, so that it imports torch while we do.
 
     Raises:
-        UsageError: no such contract, it has mistakes, or the device is not here.
+        UsageError: the contract has nothing to score on this device, or its oracle is wrong.
         InfrastructureError: ours.
     """
     if job.device == "cuda" and not torch.cuda.is_available():
         raise InfrastructureError("no CUDA device on this machine: use --device cpu")
-    loaded = load_contract(Path(job.contracts_dir), job.contract)
     if not loaded.contract.scored(job.device):
         raise UsageError(f"contract {job.contract} has no scored workload for {job.device}")
     torch.set_num_threads(1)
     salt = secrets.token_bytes(32)
-    ours, theirs = _split_cpus()
+    ours, theirs = cpus.split()
     os.sched_setaffinity(0, ours)
-    exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs)
+    exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
     exam.checks = plan_checks(exam)
     exam.baselines_planned = baseline_kernels(exam)
     exam.plan = plan_stages(exam)
     return exam
-
-
-def _split_cpus() -> tuple[set[int], set[int]]:
-    """One CPU for the verifier, the others for workers; on a single CPU both share it."""
-    available = sorted(os.sched_getaffinity(0))
-    return {available[0]}, set(available[1:]) or {available[0]}
 
 
 STAGE_FUNCTIONS: Mapping[StageName, Stage] = {
@@ -66,22 +61,18 @@ STAGE_FUNCTIONS: Mapping[StageName, Stage] = {
 }
 
 
-def examine(job: Job, watch: Watch) -> Evaluation:
-    """Run the stages that the mode asks for; the facts, whatever they are.
+def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> Evaluation:
+    """Run the stages that the mode asks for; the facts, whatever they are. `worker` waits for the candidate.
 
     Raises:
         UsageError: the job names something that is not there or is wrong.
         InfrastructureError: the exam could not be held.
     """
     started, clock = datetime.now(UTC), time.monotonic()
-    exam = open_exam(job, watch)
+    exam = open_exam(job, loaded, worker, watch)
     commitment = hashlib.sha256(exam.salt).hexdigest()
     watch(Commitment(sha256=commitment))
-    try:
-        refusal = _run(exam)
-    finally:
-        if exam.candidate_worker is not None:
-            exam.candidate_worker.close()
+    refusal = _run(exam)
     return Evaluation(
         contract=exam.contract.name,
         contract_version=exam.contract.version,
@@ -109,7 +100,7 @@ def examine(job: Job, watch: Watch) -> Evaluation:
 def _run(exam: Exam) -> Refusal | None:
     """All stages; returns what refused the candidate."""
     # The worker imports torch while draws and expected values are computed here.
-    worker = exam.candidate_process()
+    worker = exam.candidate_worker
     for index in range(len(exam.checks)):
         exam.question(index)
     if exam.planned("timing"):

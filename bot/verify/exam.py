@@ -26,7 +26,7 @@ from bot.evaluation import (
 )
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, make_case
-from bot.verify.compare import Judgement, Setting, judge
+from bot.verify.compare import Judgement, Setting, judge, noise_level
 from bot.verify.draws import Array
 from bot.verify.oracle import Expected, OracleFunction, Tensor, expect, tensor_of
 from bot.verify.philox import Stream
@@ -72,6 +72,8 @@ class Exam:
     salt: bytes
     watch: Watch
     cpus: set[int]
+    own_cpus: set[int]
+    candidate_worker: Worker
     checks: list[Check] = field(default_factory=list)
     plan: dict[StageName, int] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
@@ -84,7 +86,6 @@ class Exam:
     baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
     bar: Kernel | None = None
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
-    candidate_worker: Worker | None = None
 
     @property
     def contract(self) -> Contract:
@@ -112,12 +113,6 @@ class Exam:
         """The scored cells on this device."""
         return self.contract.scored(self.device)
 
-    def candidate_process(self) -> Worker:
-        """The worker that holds the candidate, started before anything of it was known to it."""
-        if self.candidate_worker is None:
-            self.candidate_worker = self.worker()
-        return self.candidate_worker
-
     def planned(self, stage: StageName) -> int:
         """How many checks a stage has; 0 when the mode leaves it out."""
         return self.plan.get(stage, 0)
@@ -129,7 +124,7 @@ class Exam:
 
     def worker(self, *, fork: bool = False) -> Worker:
         """A fresh worker; it gets ready while the verifier goes on."""
-        return Worker(self.contract, self.job.sandbox, self.cpus, fork=fork)
+        return Worker(self.contract, self.job.sandbox, self.cpus, start_cpus=self.own_cpus, fork=fork)
 
     def question(self, index: int) -> Question:
         """The inputs and expected values of a planned check, computed once."""
@@ -151,6 +146,15 @@ class Exam:
         case = question.case
         setting = Setting(case.where, case.axes, case.recipe.limits)
         return judge(self.contract, question.expected, self.tensors(answer.outputs), setting)
+
+    def noise_level(self, cell: str) -> dict[str, float]:
+        """Relative noise of each output in a cell, the largest of its checked draws."""
+        levels: dict[str, float] = {}
+        for index, check in enumerate(self.checks):
+            if check.stage == "correctness" and check.recipe.name == cell:
+                for name, level in noise_level(self.contract, self.question(index).expected).items():
+                    levels[name] = max(level, levels.get(name, 0.0))
+        return levels
 
     def note_accuracy(self, kernel: str, judgement: Judgement) -> None:
         """Keep the worst errors seen over scored cells."""

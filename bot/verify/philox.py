@@ -25,6 +25,8 @@ _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+_FEW = 8
 _BLOCK = 1 << 14
 """Counters worked on at a time: six arrays of 128 KiB stay in a core's second-level cache."""
 
@@ -85,19 +87,42 @@ class Stream:
 
 def _philox(identity: U32, start: int, count: int, out: U32) -> None:
     """Fill `out` [count, 4] with the blocks of counters start … start + count − 1."""
+    if count <= _FEW:
+        words = [int(word) for word in identity]
+        for row in range(count):
+            out[row] = _philox_block(words, start + row)
+        return
     counter = np.arange(start, start + count, dtype=np.uint64)
-    c0, c1 = counter & _LOW, counter >> np.uint64(32)
+    c0, c1 = counter & _LOW, counter >> _HALF
     c2 = np.full(count, identity[2], dtype=np.uint64)
     c3 = np.full(count, identity[3], dtype=np.uint64)
+    p0, p1 = np.empty_like(c0), np.empty_like(c0)
     k0, k1 = int(identity[0]), int(identity[1])
     for _ in range(_ROUNDS):
-        p0, p1 = c0 * _MULTIPLIERS[0], c2 * _MULTIPLIERS[1]
-        c0 = (p1 >> np.uint64(32)) ^ c1 ^ np.uint64(k0)
-        c2 = (p0 >> np.uint64(32)) ^ c3 ^ np.uint64(k1)
-        c1, c3 = p1 & _LOW, p0 & _LOW
+        np.multiply(c0, _MULTIPLIERS[0], out=p0)
+        np.multiply(c2, _MULTIPLIERS[1], out=p1)
+        np.right_shift(p1, _HALF, out=c0)
+        np.bitwise_xor(c0, c1, out=c0)
+        np.bitwise_xor(c0, np.uint64(k0), out=c0)
+        np.bitwise_and(p1, _LOW, out=c1)
+        np.right_shift(p0, _HALF, out=c2)
+        np.bitwise_xor(c2, c3, out=c2)
+        np.bitwise_xor(c2, np.uint64(k1), out=c2)
+        np.bitwise_and(p0, _LOW, out=c3)
         k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
-    for column, words in enumerate((c0, c1, c2, c3)):
-        out[:, column] = words
+    for column, words_of_column in enumerate((c0, c1, c2, c3)):
+        out[:, column] = words_of_column
+
+
+def _philox_block(identity: list[int], counter: int) -> list[int]:
+    """One block in Python integers: for a few words ten times faster than starting up numpy's operations."""
+    c0, c1, c2, c3 = counter & 0xFFFFFFFF, counter >> 32, identity[2], identity[3]
+    k0, k1 = identity[0], identity[1]
+    for _ in range(_ROUNDS):
+        p0, p1 = 0xD2511F53 * c0, 0xCD9E8D57 * c2
+        c0, c1, c2, c3 = (p1 >> 32) ^ c1 ^ k0, p1 & 0xFFFFFFFF, (p0 >> 32) ^ c3 ^ k1, p0 & 0xFFFFFFFF
+        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
+    return [c0, c1, c2, c3]
 
 
 SILU_RANGE = 8

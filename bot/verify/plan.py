@@ -5,7 +5,7 @@ from bot.evaluation import Mode, StageName
 from bot.verify.cases import cell_recipe, hidden_recipes, probe_recipe
 from bot.verify.exam import Check, Exam, Kernel
 
-CORRECTNESS_DRAWS: dict[Mode, int] = {"quick": 1, "full": 2, "exam": 2, "claim": 0}
+CORRECTNESS_DRAWS: dict[Mode, int] = {"quick": 1, "full": 1, "exam": 2, "claim": 0}
 
 
 def plan_checks(exam: Exam) -> list[Check]:
@@ -51,7 +51,7 @@ def baseline_kernels(exam: Exam) -> list[tuple[Kernel, Baseline | None]]:
     return found
 
 
-PAIRS: dict[Mode, int] = {"quick": 0, "full": 8, "exam": 10, "claim": 2}
+PAIRS: dict[Mode, int] = {"quick": 0, "full": 5, "exam": 8, "claim": 2}
 """Pairs of calls per cell and round."""
 ROUNDS = 2
 """Pairs of fresh workers per exam; the one started first is up to 5 % slower (design.md), so the order alternates."""

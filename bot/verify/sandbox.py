@@ -78,7 +78,7 @@ class Sandbox:
     """One worker process in its sandbox. `wire` speaks protocol.py; use as a context manager."""
 
     def __init__(self, kind: Kind, *, cpus: set[int], limits: Limits, fork: bool = False) -> None:
-        """Start the worker; it imports torch while the caller goes on.
+        """Start the worker on any of `cpus`; it imports torch while the caller goes on.
 
         Raises:
             InfrastructureError: the sandbox cannot be put up.
@@ -162,6 +162,17 @@ class Sandbox:
         except OSError:
             return b""
         return self._hear()
+
+    def pin(self, cpus: set[int]) -> None:
+        """Keep every task on these CPUs from now on; children inherit it, and the call that undoes it is denied."""
+        with contextlib.suppress(psutil.Error):
+            first = psutil.Process(self._process.pid)
+            inside = first.children(recursive=True) if self.kind == "bubblewrap" else [first]
+            # The stopper among them stays where it is: it must not wait for the CPU of a candidate that spins.
+            for process in inside[1:] if self.kind == "bubblewrap" else inside:
+                for thread in process.threads():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.sched_setaffinity(thread.id, cpus)
 
     def stop(self) -> None:
         """Stop every task of the sandbox; returns when the stopper has seen each of them stopped.

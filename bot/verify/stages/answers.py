@@ -49,7 +49,7 @@ def _ask_all(exam: Exam, stage: StageName) -> Outcome:
 def ask(exam: Exam, index: int) -> Judgement | Failure:
     """Put one planned question to the candidate."""
     question = exam.question(index)
-    answer = exam.candidate_process().run(question.case, exam.root.child("call", question.check.stage, index))
+    answer = exam.candidate_worker.run(question.case, exam.root.child("call", question.check.stage, index))
     return answer if isinstance(answer, Failure) else exam.judge(question, answer)
 
 

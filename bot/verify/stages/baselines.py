@@ -14,7 +14,7 @@ from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import cell_recipe, make_case
 from bot.verify.exam import Exam, Kernel
 
-CLEAN_CALLS = 6
+CLEAN_CALLS = 5
 """Calls per cell of a clean run, after two that warm up."""
 WARM_UPS = 2
 

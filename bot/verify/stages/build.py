@@ -6,7 +6,7 @@ from bot.verify.exam import Exam, Outcome, refuse
 def build(exam: Exam) -> Outcome:
     """Load the candidate into the worker that has been waiting for it."""
     exam.progress("build", 0, exam.candidate.name)
-    failed = exam.candidate_process().load(exam.candidate.source)
+    failed = exam.candidate_worker.load(exam.candidate.source)
     if failed is not None:
         return Outcome(0, refuse("build", "import", failed))
     return Outcome(1)

@@ -1,19 +1,20 @@
 """Stage 8, timing: candidate and bar in fresh workers, call by call on the same new inputs, the idle one stopped.
 
 Two rounds with alternating start order, ABBA within a round; the score is the verifier's envelope. Each timed output is
-compared with the bar's on the same inputs, and a secret one per cell and round in full with the oracle: all after the
-cell's last timed call, for no oracle runs while one does.
+compared with the bar's on the same inputs, and a secret one per cell in full with the oracle: between the rounds, for
+nothing of ours runs while a timed call does.
 """
 
 import statistics
 from dataclasses import dataclass, field
+from typing import Literal
 
 from bot.contract.schema import Workload
-from bot.evaluation import Cell, Counterexample, Refusal, Round
+from bot.evaluation import Cell, Refusal, Round
 from bot.verify.buffers import Slot
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe, make_case
-from bot.verify.compare import against_bar, noise_level
+from bot.verify.compare import against_bar
 from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
 from bot.verify.oracle import expect
 from bot.verify.philox import Stream
@@ -27,22 +28,26 @@ RESOLUTION_NS = 1_000_000
 
 @dataclass
 class _Measured:
-    """One cell while it is being timed."""
+    """One cell while it is being timed. `secret`: the round and call that are compared in full with the oracle."""
 
     workload: Workload
     regime: str
     recipe: Recipe
+    stream: Stream
+    secret: tuple[int, int]
     rounds: list[Round] = field(default_factory=list)
     claimed_ns: list[int] = field(default_factory=list)
+    unchecked: list["_Pair"] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Both answers to the same inputs."""
+    """Both answers to the same inputs, and whether they are the secret ones."""
 
     case: Case
     candidate: Answered
     baseline: Answered
+    secret: bool
 
 
 class _Refused(Exception):  # noqa: N818 - control flow inside this stage, not an error
@@ -59,17 +64,26 @@ def timing(exam: Exam) -> Outcome:
     """Time every scored cell."""
     if exam.bar is None:
         return Outcome(exam.planned("timing"))
-    cells = [_Measured(w, r, cell_recipe(exam.contract, w, r)) for w, r in exam.scored()]
+    cells = [_measured(exam, workload, regime) for workload, regime in exam.scored()]
     done = 0
     try:
         for number in range(ROUNDS):
             done += _round(exam, exam.bar, cells, number, done)
+        _check_all(exam, cells)
     except _Refused as stop:
         return Outcome(done, stop.refusal)
     except _BarLost as lost:
         return Outcome(done, invalid=str(lost))
     exam.cells = [_cell(exam, exam.bar, cell) for cell in cells]
     return Outcome(done)
+
+
+def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
+    recipe = cell_recipe(exam.contract, workload, regime)
+    stream = exam.root.child("timing", recipe.name)
+    calls = WARM_UPS + PAIRS[exam.job.mode]
+    secret = (int(stream.child("round").below(ROUNDS)[0]), int(stream.child("full").below(calls)[0]))
+    return _Measured(workload, regime, recipe, stream, secret)
 
 
 def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: int) -> int:
@@ -79,6 +93,9 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
     first, second = exam.worker(), exam.worker()
     candidate, baseline = (first, second) if candidate_first else (second, first)
     with first, second:
+        # While the workers import torch: draw this round's inputs, and compare the last round's outputs.
+        cases = {cell.recipe.name: _cases(exam, cell, number) for cell in cells}
+        _check_all(exam, cells)
         for worker in (first, second):
             worker.ready()
         failed = baseline.load(bar.source)
@@ -91,18 +108,25 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
         candidate.stop()
         order = exam.root.child("timing", number, "order").shuffled(len(cells))
         for finished, place in enumerate(order):
-            exam.progress("timing", done + finished, cells[place].recipe.name)
-            _cell_round(exam, cells[place], candidate, baseline, number, "candidate" if candidate_first else "baseline")
+            cell = cells[place]
+            exam.progress("timing", done + finished, cell.recipe.name)
+            pairs = _timed(cell, cases[cell.recipe.name], candidate, baseline, number)
+            _keep(cell, pairs, "candidate" if candidate_first else "baseline")
     return len(cells)
 
 
-def _cell_round(exam: Exam, cell: _Measured, candidate: Worker, baseline: Worker, number: int, first: str) -> None:
-    stream = exam.root.child("timing", number, cell.recipe.name)
-    pairs = PAIRS[exam.job.mode]
-    slots = {True: _slots(cell, candidate, first=True), False: _slots(cell, baseline, first=False)}
+def _cases(exam: Exam, cell: _Measured, number: int) -> list[Case]:
+    stream = cell.stream.child(number)
+    calls = range(WARM_UPS + PAIRS[exam.job.mode])
+    return [make_case(exam.contract, cell.recipe, stream.child("case", call), static=stream) for call in calls]
+
+
+def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Worker, number: int) -> list[_Pair]:
+    """All calls of one cell in one round. No oracle runs meanwhile."""
+    stream = cell.stream.child(number)
+    slots = {True: _slots(cell, candidate, ours=True), False: _slots(cell, baseline, ours=False)}
     taken: list[_Pair] = []
-    for call in range(WARM_UPS + pairs):
-        case = make_case(exam.contract, cell.recipe, stream.child("case", call), static=stream)
+    for call, case in enumerate(cases):
         # A B B A: drift within a pair cancels over two pairs.
         turns = (True, False) if call % 4 in {0, 3} else (False, True)
         answers: dict[bool, Answered] = {}
@@ -111,33 +135,34 @@ def _cell_round(exam: Exam, cell: _Measured, candidate: Worker, baseline: Worker
             slot = slots[ours][call % 2]
             answer = worker.call(slot, case, stream.child("call", call, str(ours)))
             answers[ours] = _answered(answer, cell, ours=ours)
-        taken.append(_Pair(case, answers[True], answers[False]))
+        taken.append(_Pair(case, answers[True], answers[False], (number, call) == cell.secret))
     for ours, worker in ((True, candidate), (False, baseline)):
         for slot in slots[ours]:
             worker.release(slot)
         worker.stop()
-    if exam.job.mode != "claim":
-        _check_outputs(exam, cell, taken, stream)
-    counted = taken[WARM_UPS:]
+    return taken
+
+
+def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "baseline"]) -> None:
+    counted = pairs[WARM_UPS:]
+    cell.unchecked += pairs
     cell.claimed_ns += [pair.candidate.claimed_ns for pair in counted]
     cell.rounds.append(
-        Round.model_validate(
-            {
-                "first": first,
-                "candidate_ns": [pair.candidate.envelope_ns for pair in counted],
-                "baseline_ns": [pair.baseline.envelope_ns for pair in counted],
-            }
+        Round(
+            first=first,
+            candidate_ns=[pair.candidate.envelope_ns for pair in counted],
+            baseline_ns=[pair.baseline.envelope_ns for pair in counted],
         )
     )
 
 
-def _slots(cell: _Measured, worker: Worker, *, first: bool) -> list[Slot]:
+def _slots(cell: _Measured, worker: Worker, *, ours: bool) -> list[Slot]:
     """Two sets of addresses that the calls of a cell take turns on."""
     bound = []
     for _ in range(2):
         slot = worker.bind(cell.recipe.axes, cell.recipe.absent)
         if isinstance(slot, Failure):
-            if first:
+            if ours:
                 raise _Refused(refuse("timing", cell.recipe.name, slot))
             raise _BarLost(f"the bar failed in {cell.recipe.name}: {slot.text}")
         bound.append(slot)
@@ -153,32 +178,38 @@ def _answered(answer: Answered | Failure, cell: _Measured, *, ours: bool) -> Ans
     raise _BarLost(f"the bar failed in {cell.recipe.name}: {answer.text}")
 
 
-def _check_outputs(exam: Exam, cell: _Measured, taken: list[_Pair], stream: Stream) -> None:
-    """Every timed output against the bar's, one in full against the oracle. Warm-ups are timed calls to the kernel."""
-    secret = int(stream.child("full").below(len(taken))[0])
-    pair = taken[secret]
-    expected = expect(exam.contract, exam.oracle, pair.case, stream.child("oracle"))
-    question = Question(Check("timing", cell.recipe, secret, "same"), pair.case, expected)
-    judgement = exam.judge(question, pair.candidate)
-    exam.note_accuracy(exam.candidate.name, judgement)
-    if judgement.counterexample is not None:
-        raise _Refused(incorrect("timing", question, judgement.counterexample))
-    level = noise_level(exam.contract, expected)
-    for other in taken:
-        example: Counterexample | None = against_bar(
-            exam.contract,
-            exam.tensors(other.candidate.outputs),
-            exam.tensors(other.baseline.outputs),
-            level,
-            where=other.case.where,
-            axes=other.case.axes,
+def _check_all(exam: Exam, cells: list[_Measured]) -> None:
+    """Compare every timed output that is still unchecked. Warm-ups are timed calls to the kernel, and to us."""
+    for cell in cells:
+        if exam.job.mode != "claim":
+            for pair in cell.unchecked:
+                _check(exam, cell, pair)
+            exam.checked_timed_calls += len(cell.unchecked)
+        cell.unchecked.clear()
+
+
+def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
+    """One timed call against the bar on the same inputs; the secret one against the oracle in full."""
+    if pair.secret:
+        expected = expect(exam.contract, exam.oracle, pair.case, cell.stream.child("oracle"))
+        question = Question(Check("timing", cell.recipe, 0, "same"), pair.case, expected)
+        judgement = exam.judge(question, pair.candidate)
+        exam.note_accuracy(exam.candidate.name, judgement)
+        if judgement.counterexample is not None:
+            raise _Refused(incorrect("timing", question, judgement.counterexample))
+    example = against_bar(
+        exam.contract,
+        exam.tensors(pair.candidate.outputs),
+        exam.tensors(pair.baseline.outputs),
+        exam.noise_level(cell.recipe.name),
+        where=pair.case.where,
+        axes=pair.case.axes,
+    )
+    if example is not None:
+        reason = f"`{example.output}` of a timed call differs from the bar's on the same inputs"
+        raise _Refused(
+            Refusal(kind="incorrect", stage="timing", where=pair.case.where, reason=reason, counterexample=example)
         )
-        if example is not None:
-            reason = f"`{example.output}` of a timed call differs from the bar's on the same inputs"
-            raise _Refused(
-                Refusal(kind="incorrect", stage="timing", where=other.case.where, reason=reason, counterexample=example)
-            )
-    exam.checked_timed_calls += len(taken)
 
 
 def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
