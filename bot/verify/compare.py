@@ -143,7 +143,8 @@ def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -
     limit = setting.limits[name]
     worst = _Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
     largest: dict[Statistic, float] = {"median": 0.0, "p99": 0.0, "maximum": 0.0}
-    for group, where in _parts(contract, contract.outputs[name], setting.axes, rows):
+    whole = ("all", torch.arange(rows.numel()))
+    for group, where in (whole, *_parts(contract, contract.outputs[name], setting.axes, rows)):
         picked = rows.flatten()[where]
         for statistic, value, bound in _statistics(picked, limit):
             largest[statistic] = max(largest[statistic], value)
@@ -165,8 +166,7 @@ def _unravel(place: int, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _parts(contract: Contract, output: Output, axes: Sizes, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
-    """All rows, then each group that has some: flat indices."""
-    yield "all", torch.arange(rows.numel())
+    """Each group that has rows, and their flat indices."""
     names, group = groups_of(contract, output, axes)
     order = group.flatten().argsort(stable=True)
     counts = torch.bincount(group.flatten(), minlength=len(names)).tolist()
