@@ -85,6 +85,7 @@ class Sandbox:
         """
         self.kind = kind
         self.limits = limits
+        self._owed = False
         self.wire, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._stage = tempfile.mkdtemp(prefix="proctor-")
         self._control, control_inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -157,6 +158,7 @@ class Sandbox:
             return b""
 
     def _command(self, command: bytes) -> bytes:
+        self.collect()
         try:
             self._control.send(command)
         except OSError:
@@ -199,11 +201,13 @@ class Sandbox:
         if self.kind == "bubblewrap":
             with contextlib.suppress(OSError):
                 self._control.send(b"C")
+                self._owed = True
         self.stopped = False
 
     def collect(self) -> None:
-        """Read the confirmation that `resume_without_wait` left."""
-        if self.kind == "bubblewrap":
+        """Read the confirmation that `resume_without_wait` left, if it did."""
+        if self._owed:
+            self._owed = False
             self._hear()
 
     def ended(self) -> str | None:

@@ -110,6 +110,12 @@ def test_what_a_kernel_does_wrong_ends_in_a_refusal(examine: Examine, name: str)
     assert decide([evaluation]).kind == kind
 
 
+def test_a_slow_call_is_no_failure(examine: Examine) -> None:
+    """Longer than the verifier's pulse, at which it looks whether the sandbox is alive."""
+    slow = with_body("import time\ntime.sleep(0.6)\nhonest(x, offset, scale, cu_seqlens, y)")
+    assert examine(slow).refusal is None
+
+
 def test_a_flood_of_output_neither_blocks_nor_fills(examine: Examine) -> None:
     flood = with_body("print('x' * 4_000_000)\nhonest(x, offset, scale, cu_seqlens, y)")
     assert examine(flood).refusal is None
