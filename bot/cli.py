@@ -70,9 +70,8 @@ class Settings:
 def run(arguments: list[str] | None = None) -> int:
     """Run one command; an error of ours is one message and exit code 2."""
     try:
-        app(args=arguments, standalone_mode=False)
-    except typer.Exit as stop:
-        return stop.exit_code
+        # Outside its standalone mode, click returns the code of an Exit instead of raising it.
+        code = app(args=arguments, standalone_mode=False)
     except typer.Abort:
         return 130
     except ProctorError as error:
@@ -83,7 +82,7 @@ def run(arguments: list[str] | None = None) -> int:
     except _usage_errors() as error:
         sys.stderr.write(f"proctor: {error.format_message()}\n")
         return 2
-    return 0
+    return code if isinstance(code, int) else 0
 
 
 def _usage_errors() -> type["typer.BadParameter"]:

@@ -1,0 +1,297 @@
+"""Mistakes of a contract that no type can see: names that refer to nothing, sizes outside their domain, contradictions.
+
+Asks what remains of a contract whose other parts are broken, and blames nothing for referring to a broken part. Pure,
+but for asking whether files are there.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bot.contract.distribution import Between, Choice, Distribution, Param
+from bot.contract.mistakes import Remains
+from bot.contract.schema import (
+    CountAxis,
+    Device,
+    Hidden,
+    HiddenInt,
+    HiddenLengths,
+    Limit,
+    Output,
+    RaggedAxis,
+    ScalarInput,
+    Sizes,
+    TensorInput,
+    TotalAxis,
+    VarAxis,
+    axis_of,
+)
+from bot.errors import Problem
+
+DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+
+
+def inconsistencies(remains: Remains, folder: Path) -> Iterator[Problem]:
+    """All of them, each with its path."""
+    contract = remains.contract
+    if not remains.lost("name") and contract.name != folder.name:
+        yield Problem("name", f"is {contract.name!r}, but the folder is {folder.name!r}")
+    yield from _axes(remains)
+    yield from _tensors(remains)
+    yield from _scalars(remains)
+    yield from _limits(remains)
+    yield from _draws(remains)
+    yield from _workloads(remains)
+    yield from _probes(remains)
+    for index, hidden in remains.numbered("hidden"):
+        yield from _hidden(remains, hidden, f"hidden[{index}].axes")
+    for section in ("workloads", "hidden", "probes", "baselines"):
+        yield from _unique([entry.name for entry in getattr(contract, section)], section)
+    yield from _unique([control.file for control in contract.controls], "controls")
+    yield from _unique(contract.faithful, "faithful")
+    yield from _files(remains, folder)
+    yield from _fails(remains)
+
+
+def _axes(remains: Remains) -> Iterator[Problem]:
+    contract = remains.contract
+    for name, axis in contract.axes.items():
+        match axis:
+            case TotalAxis(total_of=target) | CountAxis(count_of=target):
+                yield from _ragged(remains, target, f"axes.{name}")
+            case VarAxis() if axis.min > axis.max:
+                yield Problem(f"axes.{name}", f"min {axis.min} exceeds max {axis.max}")
+            case RaggedAxis() if axis.min_length > axis.max_length:
+                yield Problem(f"axes.{name}", f"min_length {axis.min_length} exceeds max_length {axis.max_length}")
+            case _:
+                pass
+    for index, factor in enumerate(contract.work.operations if contract.work else []):
+        if isinstance(factor, str):
+            yield from _dimension(remains, factor, f"work.operations[{index}]")
+
+
+def _ragged(remains: Remains, axis: str, path: str) -> Iterator[Problem]:
+    if not remains.lost("axes", axis) and not isinstance(remains.contract.axes.get(axis), RaggedAxis):
+        yield Problem(path, f"refers to {axis!r}, which is not a ragged axis")
+
+
+def _dimension(remains: Remains, axis: str, path: str) -> Iterator[Problem]:
+    held = remains.contract.axes.get(axis)
+    if not remains.lost("axes", axis) and (held is None or isinstance(held, RaggedAxis)):
+        yield Problem(path, f"no axis {axis!r} that could be a dimension")
+
+
+def _tensors(remains: Remains) -> Iterator[Problem]:
+    contract = remains.contract
+    tensors: dict[str, TensorInput | Output] = {
+        f"inputs.{name}": tensor for name, tensor in contract.inputs.items() if isinstance(tensor, TensorInput)
+    }
+    tensors |= {f"outputs.{name}": output for name, output in contract.outputs.items()}
+    for path, tensor in tensors.items():
+        yield from _tensor(remains, path, tensor)
+    for name in sorted(set(contract.inputs) & set(contract.outputs)):
+        yield Problem(f"outputs.{name}", "an input has the same name")
+
+
+def _tensor(remains: Remains, path: str, tensor: TensorInput | Output) -> Iterator[Problem]:
+    axes = [axis_of(extent) for extent in tensor.shape]
+    for index, axis in enumerate(axes):
+        if axis is not None:
+            yield from _dimension(remains, axis, f"{path}.shape[{index}]")
+    if isinstance(tensor, Output):
+        for group in sorted(set(tensor.groups) - set(axes)):
+            yield Problem(f"{path}.groups", f"{group!r} is not one of its axes")
+    elif tensor.offsets_of is not None:
+        yield from _offsets(remains, path, tensor, tensor.offsets_of)
+
+
+def _offsets(remains: Remains, path: str, tensor: TensorInput, ragged: str) -> Iterator[Problem]:
+    axes = remains.contract.axes
+    yield from _ragged(remains, ragged, f"{path}.offsets_of")
+    if tensor.dtype != "int64":
+        yield Problem(f"{path}.dtype", f"offsets are int64, not {tensor.dtype}")
+    wanted = [f"{name}+1" for name, axis in axes.items() if isinstance(axis, CountAxis) and axis.count_of == ragged]
+    if not remains.partial("axes") and [str(extent) for extent in tensor.shape] not in [[name] for name in wanted]:
+        yield Problem(
+            f"{path}.shape", f"offsets of {ragged!r} have one entry more than it has lengths: a count axis + 1"
+        )
+
+
+def _scalars(remains: Remains) -> Iterator[Problem]:
+    for name, scalar in remains.contract.inputs.items():
+        if not isinstance(scalar, ScalarInput):
+            continue
+        if scalar.low is not None and scalar.high is not None and scalar.low > scalar.high:
+            yield Problem(f"inputs.{name}", f"low {scalar.low:g} exceeds high {scalar.high:g}")
+        else:
+            yield from _legal(scalar, scalar.value, f"inputs.{name}.value")
+
+
+def _legal(scalar: ScalarInput, param: Param, path: str) -> Iterator[Problem]:
+    """A scalar is drawn inside its own domain only."""
+    match param:
+        case Between(between=drawn) | Choice(choice=drawn):
+            pass
+        case _:
+            drawn = [float(param)]
+    low, high = scalar.low, scalar.high
+    if (low is not None and min(drawn) < low) or (high is not None and max(drawn) > high):
+        reach = f"{min(drawn):g}" if min(drawn) == max(drawn) else f"{min(drawn):g} to {max(drawn):g}"
+        domain = "..".join("" if bound is None else f"{bound:g}" for bound in (low, high))
+        yield Problem(path, f"{reach} is outside {domain}")
+    if scalar.dtype == "int" and any(value != int(value) for value in drawn):
+        yield Problem(path, "an integer is wanted")
+
+
+def _limits(remains: Remains) -> Iterator[Problem]:
+    contract = remains.contract
+    for name in sorted(set(contract.outputs) - set(contract.limits)):
+        if not remains.lost("limits", name):
+            yield Problem("limits", f"output {name!r} has no limit")
+    places: list[tuple[str, Mapping[str, Limit]]] = [("limits", contract.limits)]
+    places += [(f"probes[{index}].limits", probe.limits) for index, probe in remains.numbered("probes")]
+    for path, limits in places:
+        for name, limit in limits.items():
+            if name not in contract.outputs and not remains.lost("outputs", name):
+                yield Problem(f"{path}.{name}", "no output of this name")
+            if not limit.median <= limit.p99 <= limit.maximum:
+                yield Problem(f"{path}.{name}", "wants median <= p99 <= maximum")
+
+
+def _draws(remains: Remains) -> Iterator[Problem]:
+    contract = remains.contract
+    places: list[tuple[str, Mapping[str, Distribution], Mapping[str, Param], Sequence[str]]]
+    places = [("", contract.draws, {}, [])]
+    places += [(f"regimes.{n}.", r.draws, r.values, r.absent) for n, r in contract.regimes.items()]
+    places += [(f"probes[{i}].", p.draws, p.values, p.absent) for i, p in remains.numbered("probes")]
+    for prefix, draws, values, absent in places:
+        for name in draws:
+            if not remains.lost("inputs", name) and not _drawn(contract.inputs.get(name)):
+                yield Problem(f"{prefix}draws.{name}", "not an input that is drawn")
+        yield from _values(remains, values, f"{prefix}values")
+        for name in absent:
+            tensor = contract.inputs.get(name)
+            if not remains.lost("inputs", name) and not (isinstance(tensor, TensorInput) and tensor.optional):
+                yield Problem(f"{prefix}absent", f"{name!r} is not an optional input")
+    for name, regime in contract.regimes.items():
+        given = set(contract.draws) | set(regime.draws) | set(regime.absent)
+        for missing in sorted({n for n, spec in contract.inputs.items() if _drawn(spec)} - given):
+            if not remains.lost("draws", missing):
+                yield Problem(f"regimes.{name}.draws", f"input {missing!r} is never drawn")
+
+
+def _values(remains: Remains, values: Mapping[str, Param], path: str) -> Iterator[Problem]:
+    for name, value in values.items():
+        scalar = remains.contract.inputs.get(name)
+        if isinstance(scalar, ScalarInput):
+            yield from _legal(scalar, value, f"{path}.{name}")
+        elif not remains.lost("inputs", name):
+            yield Problem(f"{path}.{name}", "not a scalar input")
+
+
+def _drawn(spec: Any) -> bool:
+    return isinstance(spec, TensorInput) and spec.offsets_of is None
+
+
+def _workloads(remains: Remains) -> Iterator[Problem]:
+    contract = remains.contract
+    for index, workload in remains.numbered("workloads"):
+        yield from _sizes(remains, workload.axes, f"workloads[{index}].axes")
+    if not remains.partial("workloads") and not any(workload.scored for workload in contract.workloads):
+        yield Problem("workloads", "no workload is scored")
+    for device in DEVICES:
+        anchors = [workload.name for workload in contract.workloads if workload.anchor and device in workload.devices]
+        if len(anchors) > 1:
+            yield Problem("workloads", f"only one can be the anchor on {device}: {', '.join(anchors)}")
+
+
+def _probes(remains: Remains) -> Iterator[Problem]:
+    for index, probe in remains.numbered("probes"):
+        yield from _sizes(remains, probe.axes, f"probes[{index}].axes")
+        if probe.regime not in remains.contract.regimes and not remains.lost("regimes", probe.regime):
+            yield Problem(f"probes[{index}].regime", f"no regime {probe.regime!r}")
+
+
+def _names(remains: Remains, given: set[str], path: str) -> Iterator[Problem]:
+    """A workload sets the axes that have no size of their own, and no others."""
+    wanted = {name for name, axis in remains.contract.axes.items() if isinstance(axis, VarAxis | RaggedAxis)}
+    for name in sorted(wanted - given):
+        yield Problem(path, f"axis {name!r} has no value")
+    for name in sorted(given - wanted):
+        if not remains.lost("axes", name):
+            yield Problem(f"{path}.{name}", "not an axis that a workload sets")
+
+
+def _sizes(remains: Remains, axes: Sizes, path: str) -> Iterator[Problem]:
+    yield from _names(remains, set(axes), path)
+    for name, value in axes.items():
+        match remains.contract.axes.get(name), value:
+            case VarAxis() as axis, int() if not axis.min <= value <= axis.max:
+                yield Problem(f"{path}.{name}", f"{value} is outside {axis.min}..{axis.max}")
+            case VarAxis(), list():
+                yield Problem(f"{path}.{name}", "wants one number, not a list")
+            case RaggedAxis(), int():
+                yield Problem(f"{path}.{name}", "wants a list of lengths")
+            case RaggedAxis() as axis, list():
+                for index, length in enumerate(value):
+                    if not axis.min_length <= length <= axis.max_length:
+                        reason = f"{length} is outside {axis.min_length}..{axis.max_length}"
+                        yield Problem(f"{path}.{name}[{index}]", reason)
+            case _:
+                pass
+
+
+def _hidden(remains: Remains, hidden: Hidden, path: str) -> Iterator[Problem]:
+    yield from _names(remains, set(hidden.axes), path)
+    for name, choice in hidden.axes.items():
+        match remains.contract.axes.get(name), choice:
+            case VarAxis() as axis, HiddenInt(choice=options):
+                for index, value in enumerate(options):
+                    if not axis.min <= value <= axis.max:
+                        yield Problem(f"{path}.{name}.choice[{index}]", f"{value} is outside {axis.min}..{axis.max}")
+            case RaggedAxis() as axis, HiddenLengths():
+                yield from _hidden_lengths(axis, choice, f"{path}.{name}")
+            case VarAxis(), HiddenLengths():
+                yield Problem(f"{path}.{name}", "wants a choice of numbers, not lengths")
+            case RaggedAxis(), HiddenInt():
+                yield Problem(f"{path}.{name}", "wants lengths: total and count")
+            case _:
+                pass
+
+
+def _hidden_lengths(axis: RaggedAxis, choice: HiddenLengths, path: str) -> Iterator[Problem]:
+    for key, (low, high) in (("total", choice.total), ("count", choice.count)):
+        least = 1 if key == "count" else 0
+        if not least <= low <= high:
+            yield Problem(f"{path}.{key}", f"wants two numbers from {least} upwards, the first not above the second")
+    if choice.count[1] * axis.min_length > choice.total[0]:
+        yield Problem(
+            path, f"{choice.count[1]} lengths of {axis.min_length} or more exceed a total of {choice.total[0]}"
+        )
+    if choice.total[1] > axis.max_length:
+        yield Problem(f"{path}.total", f"one length may be all of {choice.total[1]}, above {axis.max_length}")
+
+
+def _unique(names: Sequence[str], path: str) -> Iterator[Problem]:
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield Problem(path, f"{name!r} stands twice")
+
+
+def _files(remains: Remains, folder: Path) -> Iterator[Problem]:
+    wanted: list[tuple[str, str]] = [("", "oracle.py")]
+    wanted += [(f"baselines[{i}].file", baseline.file) for i, baseline in remains.numbered("baselines")]
+    wanted += [(f"controls[{i}].file", control.file) for i, control in remains.numbered("controls")]
+    wanted += [(f"faithful[{i}]", file) for i, file in remains.numbered("faithful")]
+    for path, file in wanted:
+        if not (folder / file).is_file():
+            yield Problem(path, f"the file {file} is missing")
+
+
+def _fails(remains: Remains) -> Iterator[Problem]:
+    contract = remains.contract
+    known = {probe.name for probe in contract.probes} | set(contract.regimes) | {h.name for h in contract.hidden}
+    for index, control in remains.numbered("controls"):
+        for name in control.fails:
+            lost = any(remains.lost(section, name) for section in ("probes", "regimes", "hidden"))
+            if name not in known and not lost:
+                yield Problem(f"controls[{index}].fails", f"no probe, regime or hidden draw {name!r}")

@@ -1,0 +1,62 @@
+"""Draw each regime once and say how its inputs are distributed, for people to look at. Needs no torch."""
+
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from bot.contract.appraisal import Order, Sketch, Sketched
+from bot.contract.load import LoadedContract
+from bot.contract.schema import DType, TensorInput
+from bot.errors import UsageError
+from bot.verify.cases import cell_recipe, make_case
+from bot.verify.draws import Array
+from bot.verify.philox import Stream
+
+BINS = 24
+EDGE = 0.005
+"""Share of the values left out at either end: one outlier would flatten the rest into a single bar."""
+
+
+def sketch(loaded: LoadedContract, order: Order, salt: str) -> Sketched:
+    """Every drawn input of the anchor workload in every regime.
+
+    Raises:
+        UsageError: no workload is for the device.
+    """
+    contract = loaded.contract
+    if not any(order.device in workload.devices for workload in contract.workloads):
+        raise UsageError(f"contract {contract.name} has no workload for {order.device}")
+    workload, sketches = contract.anchor(order.device), []
+    for regime in contract.regimes:
+        stream = Stream.from_salt(bytes.fromhex(salt), loaded.digest, "sketch", regime)
+        # Cells carry needles from other regimes; a hidden draw shows the regime alone.
+        recipe = replace(cell_recipe(contract, workload, regime), kind="hidden")
+        case = make_case(contract, recipe, stream, static=stream.child("static"))
+        for name, spec in contract.inputs.items():
+            held = case.inputs[name]
+            if isinstance(spec, TensorInput) and spec.offsets_of is None and isinstance(held, np.ndarray) and held.size:
+                sketches.append(_sketch(regime, name, _values(held, spec.dtype)))
+    return Sketched(workload=workload.name, sketches=sketches)
+
+
+def _values(held: Array, dtype: DType) -> npt.NDArray[np.float64]:
+    if dtype == "bfloat16":
+        return (held.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64).reshape(-1)
+    return held.astype(np.float64).reshape(-1)
+
+
+def _sketch(regime: str, name: str, values: npt.NDArray[np.float64]) -> Sketch:
+    low, high = (float(end) for end in np.quantile(values, [EDGE, 1 - EDGE]))
+    counts, _ = np.histogram(values, bins=BINS, range=(low, high) if low < high else (low - 0.5, low + 0.5))
+    return Sketch(
+        regime=regime,
+        input=name,
+        minimum=float(values.min()),
+        maximum=float(values.max()),
+        mean=float(values.mean()),
+        deviation=float(values.std()),
+        low=low,
+        high=high,
+        bins=[int(count) for count in counts],
+    )

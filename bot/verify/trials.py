@@ -1,0 +1,154 @@
+"""A contract's own kernels on drawn cases: what is asked of each, and how far each is from what it should be.
+
+They are ours and still run sandboxed: one worker imports torch once and forks a child for each kernel.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bot.contract.load import LoadedContract
+from bot.contract.schema import Contract, Device
+from bot.errors import Problem
+from bot.verify import cpus
+from bot.verify.calls import Failure, Worker
+from bot.verify.cases import Case, Recipe, cell_recipe, hidden_recipes, make_case, probe_recipe
+from bot.verify.compare import Judgement, Setting, judge
+from bot.verify.oracle import Expected, tensor_of
+from bot.verify.philox import Stream
+from bot.verify.sandbox import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A recipe, and the path by which the author of the contract finds it."""
+
+    path: str
+    recipe: Recipe
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What `fails` of a control may call it: the probe or hidden draw, or a cell's regime."""
+        return self.recipe.name, self.recipe.name.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One case of a place with its expected values."""
+
+    place: Place
+    case: Case
+    expected: Expected = field(repr=False)
+
+    @property
+    def setting(self) -> Setting:
+        """Which limits apply to it."""
+        return Setting(self.case.where, self.case.axes, self.case.recipe.limits)
+
+
+def places(contract: Contract, device: Device, stream: Stream) -> Iterator[Place]:
+    """Every cell, hidden draw and probe of a device."""
+    for workload in contract.workloads:
+        if device in workload.devices:
+            for regime in contract.regimes:
+                yield Place(f"regimes.{regime}", cell_recipe(contract, workload, regime))
+    numbers = {hidden.name: index for index, hidden in enumerate(contract.hidden)}
+    for recipe in hidden_recipes(contract, device, stream.child("hidden")):
+        yield Place(f"hidden[{numbers[recipe.name]}]", recipe)
+    for index, probe in enumerate(contract.probes):
+        if device in probe.devices:
+            yield Place(f"probes[{index}]", probe_recipe(contract, probe))
+
+
+def draw_case(contract: Contract, place: Place, stream: Stream) -> Case:
+    """The inputs of one call at a place.
+
+    Raises:
+        Exception: whatever a distribution that does not fit its tensor makes of it.
+    """
+    return make_case(contract, place.recipe, stream, static=stream.child("static"))
+
+
+Answer = tuple[Drawn, Judgement | Failure]
+
+
+class Trials:
+    """The worker that the contract's kernels run in; a fresh one after each failure. Use as a context manager."""
+
+    def __init__(self, loaded: LoadedContract, kind: Kind, stream: Stream) -> None:
+        """Start it; it gets ready while the verifier goes on."""
+        self._loaded = loaded
+        self._kind = kind
+        self._stream = stream
+        self._worker = self._start()
+
+    def ask(self, file: str, asked: Sequence[Drawn]) -> list[Answer]:
+        """Answers of one kernel file, judged; the first failure is the last answer."""
+        answers: list[Answer] = []
+        if not asked:
+            return answers
+        failed = self._worker.load(self._loaded.read(file))
+        if failed is not None:
+            self._restart()
+            return [(asked[0], failed)]
+        for number, drawn in enumerate(asked):
+            answer = self._worker.run(drawn.case, self._stream.child("call", file, number))
+            if isinstance(answer, Failure):
+                self._restart()
+                return [*answers, (drawn, answer)]
+            contract = self._loaded.contract
+            outputs = {n: tensor_of(answer.outputs[n], spec.dtype) for n, spec in contract.outputs.items()}
+            answers.append((drawn, judge(contract, drawn.expected, outputs, drawn.setting)))
+        self._worker.leave()
+        return answers
+
+    def _start(self) -> Worker:
+        ours, theirs = cpus.split()
+        return Worker(self._loaded.contract, self._kind, theirs | ours, fork=True)
+
+    def _restart(self) -> None:
+        self._worker.close()
+        self._worker = self._start()
+
+    def __enter__(self) -> "Trials":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._worker.close()
+
+
+@dataclass
+class Findings:
+    """Problems as they come up; what is found in several places is said once, naming the first."""
+
+    _found: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _reasons: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def add(self, path: str, reason: str, where: str = "", *, alike: str = "") -> None:
+        """One problem. Those of one path with the same `alike` (the reason, unless given) count as one."""
+        key = (path, alike or reason)
+        self._reasons.setdefault(key, reason)
+        met = self._found.setdefault(key, [])
+        if where and where not in met:
+            met.append(where)
+
+    def problems(self) -> list[Problem]:
+        """All of them, in the order of their first appearance."""
+        return [Problem(key[0], self._reasons[key] + _in(met)) for key, met in self._found.items()]
+
+
+def _in(met: Sequence[str]) -> str:
+    if not met:
+        return ""
+    others = len(met) - 1
+    return f" (in {met[0]}{f' and {others} more' if others else ''})"
+
+
+def described(judgement: Judgement) -> str:
+    """The worst of a refused answer, in the author's terms."""
+    found = judgement.counterexample
+    if found is None:
+        return "within its limits"
+    place = f"{found.output}{found.index} is {found.candidate}, the oracle's {found.oracle}"
+    if found.error_units is None or found.limit_units is None:
+        return place
+    return f"{place}; {found.statistic} {found.error_units:.3g} units, limit {found.limit_units:g}"

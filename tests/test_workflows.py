@@ -1,0 +1,109 @@
+"""The workflow files as parsed YAML: triggers, permissions, pins, and what a job may hold. The linters run too."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bot.contract.load import parse_yaml
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TRUSTED = {"pip install --quiet --constraint constraints.txt ."}
+
+
+def load(path: Path) -> dict[Any, Any]:
+    data: dict[Any, Any] = parse_yaml(path.read_text(encoding="utf-8"), path.name)
+    return data
+
+
+def steps(job: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = job["steps"]
+    return found
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_no_rights_by_default_and_time_limits_everywhere(path: Path) -> None:
+    workflow = load(path)
+    assert workflow["permissions"] == {}
+    assert all("permissions" in job and "timeout-minutes" in job for job in workflow["jobs"].values())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_actions_are_pinned_and_checkouts_keep_no_credentials(path: Path) -> None:
+    for job in load(path)["jobs"].values():
+        for step in steps(job):
+            if "uses" in step:
+                assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"]), step
+                if step["uses"].startswith("actions/checkout@"):
+                    assert step["with"] == {"persist-credentials": False}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
+def test_no_expression_stands_inside_a_shell_line(path: Path) -> None:
+    lines = [step["run"] for job in load(path)["jobs"].values() for step in steps(job) if "run" in step]
+    assert lines
+    assert not [line for line in lines if "${{" in line]
+
+
+@pytest.mark.parametrize("name", ["optimize", "commands", "approval"])
+def test_every_step_of_ours_is_one_proctor_command(name: str) -> None:
+    jobs = load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"]
+    lines = {step["run"] for job in jobs.values() for step in steps(job) if "run" in step} - TRUSTED
+    assert lines
+    assert all(re.fullmatch(r"proctor (gate|agent|examine|publish)( --[a-z]+ \$\{[A-Z_]+\})*", line) for line in lines)
+
+
+def test_who_holds_what() -> None:
+    """The device job has no right and no secret; the agent job has the model key and no right; no other has a key."""
+    for name in ("optimize", "commands"):
+        for job_name, job in load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"].items():
+            held = str([step.get("env", {}) for step in steps(job)])
+            if job_name in {"agent", "verify"}:
+                assert job["permissions"] == {}
+                assert "token" not in held
+            assert ("secrets." in held) == (job_name == "agent")
+
+
+def test_only_these_events_start_something() -> None:
+    triggers = {path.stem: load(path)[True] for path in WORKFLOWS}
+    assert triggers["optimize"] == {"issues": {"types": ["labeled"]}}
+    assert triggers["commands"] == {"issue_comment": {"types": ["created"]}}
+    assert triggers["approve"] == {"pull_request_review": {"types": ["submitted", "dismissed"]}}
+    assert triggers["approval"] == {"workflow_run": {"workflows": ["approve"], "types": ["completed"]}}
+    assert not any("pull_request_target" in str(trigger) for trigger in triggers.values())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["actionlint", *map(str, WORKFLOWS)],
+        ["zizmor", "--offline", "--no-progress", "--quiet", str(ROOT / ".github")],
+        ["check-jsonschema", "--builtin-schema", "vendor.github-workflows", *map(str, WORKFLOWS)],
+        [
+            "check-jsonschema",
+            "--builtin-schema",
+            "vendor.github-issue-forms",
+            str(ROOT / ".github" / "ISSUE_TEMPLATE" / "optimize.yml"),
+        ],
+        ["check-jsonschema", "--builtin-schema", "vendor.dependabot", str(ROOT / ".github" / "dependabot.yml")],
+    ],
+    ids=lambda command: f"{command[0]} {command[-1].rpartition('/')[2]}",
+)
+def test_linters_have_nothing_to_say(command: list[str]) -> None:
+    tool = shutil.which(command[0], path=str(Path(shutil.which("python") or "").parent)) or str(
+        ROOT / ".venv" / "bin" / command[0]
+    )
+    if not Path(tool).is_file():
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run([tool, *command[1:]], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_form_asks_what_the_parser_reads() -> None:
+    form = parse_yaml((ROOT / ".github" / "ISSUE_TEMPLATE" / "optimize.yml").read_text(encoding="utf-8"), "form")
+    assert [part["attributes"]["label"] for part in form["body"]] == ["Contract", "What matters", "Start from"]
+    assert "labels" not in form, "a form that applies the label would let anybody start the agent"
