@@ -66,10 +66,14 @@ class Counterexample(Frozen):
 
 
 class FailedProbe(Frozen):
-    """A probe the refused candidate fails too, and the shortcut that probe is made to break."""
+    """A probe the refused candidate fails too, and the shortcut that probe is made to break.
+
+    `margin`: error over limit; None when it did not answer or a value class differs.
+    """
 
     name: str
     breaks: str
+    margin: float | None = None
 
 
 class Refusal(Frozen):

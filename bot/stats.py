@@ -73,6 +73,25 @@ def aa_floor(medians: Sequence[Sequence[float]]) -> float | None:
     return math.expm1(gaps[math.ceil(0.95 * len(gaps)) - 1]) if gaps else None
 
 
+def aa_floor_of_mean(medians: Sequence[Sequence[float]]) -> float | None:
+    """How far the geometric mean over cells differs between two rounds of fresh workers of the same kernel.
+
+    `medians`: for each cell of one run the median time of the same baseline in each round. A speedup is such a mean,
+    so this is the noise it has to beat: noise of single cells averages out, what a worker has for its life does not.
+
+    Raises:
+        ValueError: a median is not a positive number, or the cells differ in how many rounds they have.
+    """
+    for cell in medians:
+        _require_positive(cell)
+    rounds = {len(cell) for cell in medians}
+    if len(rounds) > 1:
+        raise ValueError("every cell of a run has the same number of rounds")
+    means = [math.fsum(math.log(cell[i]) for cell in medians) / len(medians) for i in range(max(rounds, default=0))]
+    gaps = [abs(one - other) for i, one in enumerate(means) for other in means[i + 1 :]]
+    return math.expm1(max(gaps)) if gaps else None
+
+
 def intervals(cells: Mapping[str, Sequence[Sequence[float]]], seed: str) -> tuple[dict[str, Interval], Interval]:
     """The median ratio of each cell, and the geometric mean over the cells, from a joint hierarchical bootstrap.
 

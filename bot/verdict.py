@@ -220,6 +220,7 @@ class _Timing:
     cells: list[CellVerdict] = field(default_factory=list)
     speedup: Interval | None = None
     floor: float | None = None
+    cell_floor: float | None = None
     invalid: list[str] = field(default_factory=list)
     holes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -241,7 +242,9 @@ def _time(runs: Sequence[Evaluation]) -> _Timing:
     timing = _Timing()
     pooled: dict[str, _Pooled] = {}
     medians: list[list[float]] = []
+    floors: list[float | None] = []
     for run in runs:
+        own: list[list[float]] = []
         timing.holes += _omissions(run)
         available = {baseline.name for baseline in run.baselines if baseline.state == "available"}
         for cell in run.cells:
@@ -253,8 +256,11 @@ def _time(runs: Sequence[Evaluation]) -> _Timing:
                 mine.invalid = True
             elif cell.rounds:
                 mine.rounds += _rounds(cell)
-                medians.append([stats.median(one.baseline_ns) for one in cell.rounds])
-    timing.floor = stats.aa_floor(medians)
+                own.append([stats.median(one.baseline_ns) for one in cell.rounds])
+        medians += own
+        floors.append(stats.aa_floor_of_mean(own) if len({len(rounds) for rounds in own}) == 1 else None)
+    timing.cell_floor = stats.aa_floor(medians)
+    timing.floor = max((floor for floor in floors if floor is not None), default=None)
     _measure(timing, pooled, seed=digest.of_document([run.digest() for run in runs]))
     return timing
 
@@ -307,7 +313,7 @@ def _measure(timing: _Timing, pooled: dict[str, _Pooled], seed: str) -> None:
     sound = {name: cell.rounds for name, cell in pooled.items() if cell.rounds and not cell.invalid}
     ratios, speedup = stats.intervals(sound, seed) if sound else ({}, None)
     for name, cell in sorted(pooled.items()):
-        direction = _direction_of(cell, ratios.get(name), _margin(timing.floor))
+        direction = _direction_of(cell, ratios.get(name), _margin(timing.cell_floor))
         if direction == "unresolved":
             timing.holes.append(f"{name}: unresolved")
         if len(cell.bars) > 1:

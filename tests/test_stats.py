@@ -137,3 +137,14 @@ def test_nine_cells_of_twenty_pairs_take_less_than_a_second():
     started = time.process_time()
     stats.intervals(data, "seed")
     assert time.process_time() - started < 1
+
+
+def test_the_floor_of_the_mean_averages_cells_and_keeps_what_rounds_share():
+    noisy = [[100.0, 130.0], [130.0, 100.0]]
+    assert stats.aa_floor_of_mean(noisy) == pytest.approx(0.0, abs=1e-12)
+    shared = [[100.0, 105.0], [50.0, 52.5]]
+    assert stats.aa_floor_of_mean(shared) == pytest.approx(0.05)
+    assert stats.aa_floor_of_mean([[100.0]]) is None
+    assert stats.aa_floor_of_mean([]) is None
+    with pytest.raises(ValueError, match="same number"):
+        stats.aa_floor_of_mean([[1.0, 2.0], [1.0]])

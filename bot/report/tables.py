@@ -21,6 +21,10 @@ ACCURACY_GAP = 1.1
 """Errors are in the same units on the same draws, so that a tenth more in the bulk is a real loss, not luck."""
 
 
+NOTICEABLE = 0.25
+"""Noise units: half of what one honest rounding of an output costs. Below it, more or less error is no matter."""
+
+
 @dataclass(frozen=True, slots=True)
 class TimeRow:
     """One cell: times in ns, None where there is no sound one; `others` in the order of the table's columns."""
@@ -223,4 +227,7 @@ def _share(found: Accuracy) -> float:
 
 
 def _loses(candidate: Accuracy, bar: Accuracy) -> bool:
-    return candidate.median > ACCURACY_GAP * bar.median or candidate.p99 > ACCURACY_GAP * bar.p99
+    return any(
+        own > max(ACCURACY_GAP * other, NOTICEABLE)
+        for own, other in ((candidate.median, bar.median), (candidate.p99, bar.p99))
+    )

@@ -144,7 +144,7 @@ def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -
     worst = _Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
     largest: dict[Statistic, float] = {"median": 0.0, "p99": 0.0, "maximum": 0.0}
     whole = ("all", torch.arange(rows.numel()))
-    for group, where in (whole, *_parts(contract, contract.outputs[name], setting.axes, rows)):
+    for group, where in (whole, *_parts(contract, contract.outputs[name], setting.axes)):
         picked = rows.flatten()[where]
         for statistic, value, bound in _statistics(picked, limit):
             largest[statistic] = max(largest[statistic], value)
@@ -165,7 +165,7 @@ def _unravel(place: int, shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(index))
 
 
-def _parts(contract: Contract, output: Output, axes: Sizes, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _parts(contract: Contract, output: Output, axes: Sizes) -> Iterator[tuple[str, Tensor]]:
     """Each group that has rows, and their flat indices."""
     names, group = groups_of(contract, output, axes)
     order = group.flatten().argsort(stable=True)
@@ -253,7 +253,7 @@ def against_bar(
             return _example(setting, name, _Worst(math.inf, "class", "all", None, None, ()), element, held, got)
         difference = torch.where(torch.isfinite(held), got - held, 0.0)
         errors, sizes = difference.square().mean(-1), torch.nan_to_num(held).square().mean(-1)
-        for group, where_rows in _parts(contract, spec, axes, errors):
+        for group, where_rows in _parts(contract, spec, axes):
             error, size = errors.flatten()[where_rows].mean().sqrt(), sizes.flatten()[where_rows].mean().sqrt()
             if not (error <= limit * level[name] * size):
                 row = _unravel(int(where_rows[errors.flatten()[where_rows].argmax()]), errors.shape)

@@ -3,6 +3,7 @@
 Integrity is part of each of these calls: poisoned outputs, guard bands, inputs compared afterwards (calls.py).
 """
 
+import math
 import time
 
 from bot.evaluation import FailedProbe, StageName
@@ -62,8 +63,12 @@ def _diagnose(exam: Exam) -> list[FailedProbe]:
             break
         recipe = exam.checks[index].recipe
         answer = ask(exam, index)
-        if isinstance(answer, Failure) or answer.counterexample is not None:
+        if isinstance(answer, Failure):
             failed.append(FailedProbe(name=recipe.name, breaks=recipe.breaks))
+        elif answer.counterexample is not None:
+            margin = round(answer.margin, 2) if math.isfinite(answer.margin) else None
+            failed.append(FailedProbe(name=recipe.name, breaks=recipe.breaks, margin=margin))
         if isinstance(answer, Failure) and answer.kind != "incorrect":
             break
-    return sorted(failed, key=lambda probe: probe.name)
+    # The plainest failures first: they say most about the shortcut.
+    return sorted(failed, key=lambda probe: (-(probe.margin or math.inf), probe.name))
