@@ -22,7 +22,7 @@ from bot.verify.compare import Judgement, judge
 from bot.verify.oracle import TORCH, OracleFunction, Tensor, expect, load_oracle, tensor_of
 from bot.verify.philox import Stream
 from bot.verify.soundness import check_oracle
-from bot.verify.trials import Answer, Drawn, Findings, Place, Trials, described, draw_case, places
+from bot.verify.trials import Answer, Drawn, Findings, Place, Trials, described, draw_case, margin_of, places
 
 Watch = Callable[[Step], None]
 
@@ -222,17 +222,21 @@ def _judge_faithful(appraisal: Appraisal, honest: Mapping[str, Sequence[Answer]]
             appraisal.found.add(path, f"{blame}: {described(answer)}", drawn.case.where, alike=alike)
 
 
-def _usual(honest: Mapping[str, Sequence[Answer]]) -> dict[int, float]:
-    """The largest margin of the honest variants on each case, by the case's identity."""
-    usual: dict[int, float] = {}
+Usual = Mapping[tuple[int, str], float]
+"""The largest margin of an honest variant on a case (by its identity) and output."""
+
+
+def _usual(honest: Mapping[str, Sequence[Answer]]) -> Usual:
+    usual: dict[tuple[int, str], float] = {}
     for answers in honest.values():
         for drawn, answer in answers:
-            if isinstance(answer, Judgement):
-                usual[id(drawn)] = max(usual.get(id(drawn), 0.0), answer.margin)
+            for error in answer.errors if isinstance(answer, Judgement) else ():
+                key = (id(drawn), error.output)
+                usual[key] = max(usual.get(key, 0.0), margin_of(error, drawn.case.recipe.limits[error.output]))
     return usual
 
 
-def _judge_control(appraisal: Appraisal, index: int, answers: Sequence[Answer], usual: Mapping[int, float]) -> None:
+def _judge_control(appraisal: Appraisal, index: int, answers: Sequence[Answer], usual: Usual) -> None:
     """A control is refused wherever its `fails` says, in one of those places by far."""
     control, found, path = appraisal.contract.controls[index], appraisal.found, f"controls[{index}]"
     best: dict[str, tuple[float, Drawn, Judgement]] = {}
@@ -244,9 +248,9 @@ def _judge_control(appraisal: Appraisal, index: int, answers: Sequence[Answer], 
         for name in set(drawn.place.names) & set(control.fails):
             if name not in best or not (answer.margin <= best[name][0]):
                 best[name] = (answer.margin, drawn, answer)
-    for name, (margin, drawn, answer) in best.items():
+    for name, (_, drawn, answer) in best.items():
         if answer.counterexample is None:
-            _passed(appraisal, index, name, drawn, answer, honest=usual.get(id(drawn), 0.0))
+            _passed(appraisal, index, name, drawn, answer, usual)
     if not best:
         found.add(f"{path}.fails", f"none of its places is drawn on {appraisal.order.device}")
         return
@@ -254,20 +258,27 @@ def _judge_control(appraisal: Appraisal, index: int, answers: Sequence[Answer], 
     appraisal.controls.append(Trial(file=control.file, where=drawn.case.where, margin=finite(margin)))
     if 1.0 < margin < STRONG:
         reason = (
-            f"misses a limit by {margin:.2g} times at best, in {drawn.case.where}; a stronger probe shows {STRONG:g}"
+            f"{control.file} misses by {margin:.2g} times a limit at best: a stronger probe is needed, {STRONG:g} times"
         )
-        found.add(f"{path}.fails", reason)
+        found.add(f"{path}.fails", reason, drawn.case.where)
 
 
-def _passed(appraisal: Appraisal, index: int, name: str, drawn: Drawn, answer: Judgement, *, honest: float) -> None:
+def _passed(appraisal: Appraisal, index: int, name: str, drawn: Drawn, answer: Judgement, usual: Usual) -> None:
     """Who is to blame where a control passes: a limit, when it errs far more than honest kernels do; else the probe."""
-    file = appraisal.contract.controls[index].file
-    if honest and answer.margin >= STRONG * honest:
-        loose = max(answer.errors, key=lambda error: error.maximum / drawn.case.recipe.limits[error.output].maximum)
-        reason = f"looser than {file}, whose error is {answer.margin / honest:.1f} times that of an honest kernel"
-        appraisal.found.add(f"limits.{loose.output}", reason, drawn.case.where, alike=file)
+    file, limits = appraisal.contract.controls[index].file, drawn.case.recipe.limits
+    ratios = {
+        error.output: margin_of(error, limits[error.output]) / usual[id(drawn), error.output]
+        for error in answer.errors
+        if usual.get((id(drawn), error.output), 0.0) > 0
+    }
+    loose = max(ratios, key=ratios.__getitem__, default="")
+    if ratios.get(loose, 0.0) >= STRONG:
+        reason = f"looser than {file}, whose error is {ratios[loose]:.1f} times that of an honest kernel"
+        appraisal.found.add(f"limits.{loose}", reason, drawn.case.where, alike=file)
     else:
-        reason = f"passes in {name} ({answer.margin:.2g} of the limit): a weak place, or not one that sees this cheat"
+        reason = (
+            f"{file} passes in {name} ({answer.margin:.2g} of the limit): weak, or not a place that sees this cheat"
+        )
         appraisal.found.add(f"controls[{index}].fails", reason)
 
 

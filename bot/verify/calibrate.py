@@ -12,10 +12,10 @@ from bot.contract.schema import Contract, Limit
 from bot.errors import DataError, Problem
 from bot.verify.appraise import Watch, draw_all, finite
 from bot.verify.calls import Failure
-from bot.verify.compare import Judgement, OutputError
+from bot.verify.compare import Judgement
 from bot.verify.oracle import load_oracle
 from bot.verify.philox import Stream
-from bot.verify.trials import Answer, Drawn, Findings, Trials, described
+from bot.verify.trials import Answer, Drawn, Findings, Trials, described, margin_of
 
 ROOM = 1.5
 """Limits are this many times the worst of the faithful variants, rounded up to two digits."""
@@ -173,12 +173,11 @@ def _margins(
         return math.inf, math.inf, drawn.case.where
     paths = {error.output: limit_path(drawn, contract, error.output) for error in judgement.errors}
     under = (
-        max(_margin(error, limits.get(paths[error.output], current[paths[error.output]])) for error in judgement.errors)
+        max(
+            margin_of(error, limits.get(paths[error.output], current[paths[error.output]]))
+            for error in judgement.errors
+        )
         for limits in (proposed, current)
     )
     new, old = under
     return new, old, drawn.case.where
-
-
-def _margin(error: OutputError, limit: Limit) -> float:
-    return max(error.median / limit.median, error.p99 / limit.p99, error.maximum / limit.maximum)

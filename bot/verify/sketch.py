@@ -16,6 +16,8 @@ from bot.verify.philox import Stream
 BINS = 24
 EDGE = 0.005
 """Share of the values left out at either end: one outlier would flatten the rest into a single bar."""
+FEW = 200
+"""So few values are all shown."""
 
 
 def sketch(loaded: LoadedContract, order: Order, salt: str) -> Sketched:
@@ -47,7 +49,8 @@ def _values(held: Array, dtype: DType) -> npt.NDArray[np.float64]:
 
 
 def _sketch(regime: str, name: str, values: npt.NDArray[np.float64]) -> Sketch:
-    low, high = (float(end) for end in np.quantile(values, [EDGE, 1 - EDGE]))
+    edge = EDGE if values.size >= FEW else 0.0
+    low, high = (float(end) for end in np.quantile(values, [edge, 1 - edge]))
     counts, _ = np.histogram(values, bins=BINS, range=(low, high) if low < high else (low - 0.5, low + 0.5))
     return Sketch(
         regime=regime,

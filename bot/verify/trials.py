@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Contract, Device
+from bot.contract.schema import Contract, Device, Limit
 from bot.errors import Problem
 from bot.verify import cpus
 from bot.verify.calls import Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe, hidden_recipes, make_case, probe_recipe
-from bot.verify.compare import Judgement, Setting, judge
+from bot.verify.compare import Judgement, OutputError, Setting, judge
 from bot.verify.oracle import Expected, tensor_of
 from bot.verify.philox import Stream
 from bot.verify.sandbox import Kind
@@ -141,6 +141,11 @@ def _in(met: Sequence[str]) -> str:
         return ""
     others = len(met) - 1
     return f" (in {met[0]}{f' and {others} more' if others else ''})"
+
+
+def margin_of(error: OutputError, limit: Limit) -> float:
+    """Error over limit of one output, in the statistic where that is largest."""
+    return max(error.median / limit.median, error.p99 / limit.p99, error.maximum / limit.maximum)
 
 
 def described(judgement: Judgement) -> str:

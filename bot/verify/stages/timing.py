@@ -67,7 +67,7 @@ def timing(exam: Exam) -> Outcome:
     cells = [_measured(exam, workload, regime) for workload, regime in exam.scored()]
     done = 0
     try:
-        for number in range(ROUNDS):
+        for number in range(ROUNDS[exam.job.mode]):
             done += _round(exam, exam.bar, cells, number, done)
         _check_all(exam, cells)
     except _Refused as stop:
@@ -82,15 +82,17 @@ def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
     recipe = cell_recipe(exam.contract, workload, regime)
     stream = exam.root.child("timing", recipe.name)
     calls = WARM_UPS + PAIRS[exam.job.mode]
-    secret = (int(stream.child("round").below(ROUNDS)[0]), int(stream.child("full").below(calls)[0]))
+    secret = (int(stream.child("round").below(ROUNDS[exam.job.mode])[0]), int(stream.child("full").below(calls)[0]))
     return _Measured(workload, regime, recipe, stream, secret)
 
 
 def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: int) -> int:
     """One pair of fresh workers over all cells, in secret order."""
-    exam.progress("timing", done, f"round {number + 1} of {ROUNDS}")
+    exam.progress("timing", done, f"round {number + 1} of {ROUNDS[exam.job.mode]}")
     candidate_first = number % 2 == 0
-    first, second = exam.worker(), exam.worker()
+    # Nothing has run in the worker that waits in a claim: it is as fresh as any.
+    first = exam.candidate_worker if exam.job.mode == "claim" else exam.worker()
+    second = exam.worker()
     candidate, baseline = (first, second) if candidate_first else (second, first)
     with first, second:
         # While the workers import torch: draw this round's inputs, and compare the last round's outputs.
