@@ -5,14 +5,16 @@ Imports that take time stand inside the commands, so that each starts fast (`--v
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
+from rich.status import Status
 
+from bot.contract.appraisal import Step
 from bot.errors import ProctorError, UsageError
 from bot.evaluation import Commitment, Progress
 from bot.github.push import Remote
@@ -225,3 +227,95 @@ def _remote(settings: Settings) -> Remote:
 def _say(line: str) -> None:
     sys.stdout.write(plain_line(line, 500) + "\n")
     sys.stdout.flush()
+
+
+contract_app = typer.Typer(no_args_is_help=True, help="Write a contract, and find out whether it can be trusted.")
+app.add_typer(contract_app, name="contract")
+
+ContractName = Annotated[str, typer.Argument(help="Name of a folder in contracts/.")]
+SaltOption = Annotated[str, typer.Option(help="Draw as in an earlier run: 64 hexadecimal digits.")]
+SandboxOption = Annotated[Literal["bubblewrap", "none"], typer.Option(help="How the contract's own kernels run.")]
+
+
+@contract_app.command("check")
+def contract_check(
+    name: Annotated[str | None, typer.Argument(help="Name of a folder in contracts/.")] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every contract.")] = False,
+    device: DeviceOption = "cpu",
+    sandbox: SandboxOption = "bubblewrap",
+    salt: SaltOption = "",
+) -> None:
+    """Every mistake of a contract, found by reading and by running it. Exit code: 0 none, 1 some, 2 not checked."""
+    from bot.handlers import contract as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.launch import appraise  # noqa: PLC0415
+    from bot.report.contract import print_problems  # noqa: PLC0415
+
+    project, console, found = Project.find(Path.cwd()), Console(), 0
+    names = handle.chosen(project, name, everything=everything)
+    options = handle.Options(device=device, sandbox=sandbox, salt=salt)
+    with console.status("starting", spinner="dots") as status:
+        for report in handle.check(project, names, appraise, _steps(status), options):
+            print_problems(report.contract, report.problems, report.checked, console)
+            found += len(report.problems)
+    raise typer.Exit(1 if found else 0)
+
+
+@contract_app.command("calibrate")
+def contract_calibrate(
+    name: ContractName,
+    *,
+    draws: Annotated[int, typer.Option(min=1, max=256, help="Draws of every cell, hidden draw and probe.")] = 12,
+    write: Annotated[bool, typer.Option("--write", help="Put the proposed limits into contract.yaml.")] = False,
+    device: DeviceOption = "cpu",
+    sandbox: SandboxOption = "bubblewrap",
+    salt: SaltOption = "",
+) -> None:
+    """Measure the honest variants, and propose limits with the sentence that says where they come from."""
+    from bot.contract.rewrite import snippet  # noqa: PLC0415
+    from bot.handlers import contract as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.launch import appraise  # noqa: PLC0415
+    from bot.report.contract import print_calibration  # noqa: PLC0415
+
+    project, console = Project.find(Path.cwd()), Console()
+    options = handle.Options(device=device, sandbox=sandbox, draws=draws, salt=salt)
+    with console.status("starting", spinner="dots") as status:
+        found = handle.calibrate(project, name, appraise, _steps(status), options)
+    print_calibration(name, found, console)
+    if write:
+        handle.write_limits(project, name, found)
+        _say(f"contracts/{name}/contract.yaml has the proposed limits")
+    else:
+        sys.stdout.write(snippet(found.proposed))
+    raise typer.Exit(1 if found.problems else 0)
+
+
+@contract_app.command("show")
+def contract_show(name: ContractName, device: DeviceOption = "cpu") -> None:
+    """What a contract declares, its distributions drawn as small plots."""
+    from bot.handlers import contract as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.launch import appraise  # noqa: PLC0415
+    from bot.report.contract import print_contract  # noqa: PLC0415
+
+    loaded, drawn = handle.show(Project.find(Path.cwd()), name, appraise, device)
+    print_contract(loaded.contract, drawn, Console())
+
+
+@contract_app.command("new")
+def contract_new(name: ContractName) -> None:
+    """Begin a contract: a small one that is complete and passes `check`."""
+    from bot.handlers import contract as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+
+    folder = handle.create(Project.find(Path.cwd()), name)
+    _say(f"contracts/{folder.name} begun: edit contract.yaml, then `proctor contract check {folder.name}`")
+
+
+def _steps(status: Status) -> Callable[[Step], None]:
+    def watch(step: Step) -> None:
+        status.update(plain_line(f"{step.done}/{step.total} {step.text}"))
+
+    return watch

@@ -1,5 +1,6 @@
 """Read a contract folder: YAML to the frozen type, every mistake at once with its path. The only importer of yaml."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -63,6 +64,36 @@ def parse_yaml(text: str, source: str) -> Any:
 def dump_yaml(document: Any) -> str:
     """YAML text of plain data, keys in the order given."""
     return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Where a scalar stands in YAML text, the column of its key, and whether its mapping is written in braces."""
+
+    start: int
+    end: int
+    column: int
+    flow: bool
+
+
+def locate(text: str, path: Sequence[str | int]) -> Span:
+    """The scalar at the end of a path of keys and indices.
+
+    Raises:
+        KeyError, IndexError: nothing stands there.
+    """
+    # The pure-Python loader: libyaml counts its marks in bytes.
+    node: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    column, flow = 0, False
+    for part in path:
+        if isinstance(part, int):
+            node = node.value[part]
+            continue
+        entries = {key.value: (key, value) for key, value in node.value}
+        flow = bool(node.flow_style)
+        column, node = entries[part][0].start_mark.column, entries[part][1]
+    start, end = node.start_mark.index, node.end_mark.index
+    return Span(start, start + len(text[start:end].rstrip()), column, flow)
 
 
 def problems_of(error: ValidationError) -> list[Problem]:
