@@ -15,9 +15,7 @@ $(VENV)/ready: pyproject.toml constraints.txt Makefile
 	  { echo "proctor needs Python 3.11 or newer; set PYTHON=python3.12, for instance"; exit 1; }
 	@command -v git >/dev/null || { echo "proctor needs git: install the package git"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)' || \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check \
-	    --index-url https://download.pytorch.org/whl/cpu '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check '$(TORCH)'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@command -v bwrap >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
 	  { apt-get install -y -qq bubblewrap >/dev/null 2>&1 || \

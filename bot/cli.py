@@ -5,7 +5,7 @@ Imports that take time stand inside the commands, so that each starts fast (`--v
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -16,7 +16,7 @@ from rich.status import Status
 
 from bot.contract.appraisal import Step
 from bot.errors import ProctorError, UsageError
-from bot.evaluation import Commitment, Progress
+from bot.evaluation import Commitment, Finding, Progress
 from bot.github.push import Remote
 from bot.sanitize import plain_line
 
@@ -100,11 +100,13 @@ def verify(
     device: DeviceOption = "cpu",
     mode: Annotated[Literal["quick", "full", "exam"], typer.Option(help="How much to ask.")] = "full",
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the evaluation here.")] = None,
+    bundle: Annotated[Path | None, typer.Option(help="Write a bundle for `replay` and `reproduce` here.")] = None,
     sandbox: Annotated[
         Literal["bubblewrap", "none"], typer.Option(help="`none` measures without isolation and accepts nothing.")
     ] = "bubblewrap",
 ) -> None:
     """Examine one kernel file on this machine. Exit code: 0 correct, 1 refused, 2 the exam could not be held."""
+    from bot.handlers.bundle import write_bundle  # noqa: PLC0415
     from bot.handlers.project import Project, read_candidate  # noqa: PLC0415
     from bot.handlers.verify import exit_code  # noqa: PLC0415
     from bot.handlers.verify import verify as handle  # noqa: PLC0415
@@ -113,7 +115,9 @@ def verify(
 
     project = Project.find(Path.cwd())
     source = read_candidate(file)
-    job = project.job(contract, file.name, source, mode, device).model_copy(update={"sandbox": sandbox})
+    job = project.job(contract, file.name, source, mode, device).model_copy(
+        update={"sandbox": sandbox, "keep": str(bundle.resolve()) if bundle else None}
+    )
     console = Console()
     with console.status("starting", spinner="dots") as status:
 
@@ -124,6 +128,8 @@ def verify(
                 status.update(plain_line(f"{message.stage} {message.done}/{message.total} {message.text}"))
 
         evaluation, verdict = handle(job, launch, watch, json_out)
+    if bundle is not None:
+        write_bundle(bundle, evaluation, source, project.contracts / contract)
     print_verdict(evaluation, verdict, console)
     raise typer.Exit(exit_code(verdict))
 
@@ -204,6 +210,34 @@ def publish(folder: RunOption = Path("run")) -> None:
     done = handle(Publisher(github, _remote(settings), RunFolder(folder), author))
     where = f"pull request {done.pull}" if done.pull else "the issue"
     _say(f"published on {where}: {done.verdict.kind.value if done.verdict else 'no candidate'}")
+
+
+@app.command()
+def replay(folder: Annotated[Path, typer.Argument(help="A bundle, as `verify --bundle` writes it.")]) -> None:
+    """Decide again from a bundle, without running the candidate. Exit code: 0 everything agrees, 1 not."""
+    from bot.handlers.bundle import read_bundle  # noqa: PLC0415
+    from bot.handlers.bundle import replay as handle  # noqa: PLC0415
+    from bot.launch import recheck  # noqa: PLC0415
+
+    _tell_findings(handle(read_bundle(folder), recheck))
+
+
+@app.command()
+def reproduce(folder: Annotated[Path, typer.Argument(help="A bundle, as `verify --bundle` writes it.")]) -> None:
+    """Examine a bundle's candidate again on this machine. Exit code: 0 everything agrees, 1 not."""
+    from bot.handlers.bundle import read_bundle  # noqa: PLC0415
+    from bot.handlers.bundle import reproduce as handle  # noqa: PLC0415
+    from bot.launch import launch  # noqa: PLC0415
+
+    findings, verdict = handle(read_bundle(folder), launch, lambda _: None)
+    _say(f"here: {verdict.kind.value}")
+    _tell_findings(findings)
+
+
+def _tell_findings(findings: Sequence[Finding]) -> None:
+    for finding in findings:
+        _say(f"{'agrees' if finding.agrees else 'DIFFERS'}  {finding.what}  {finding.detail}")
+    raise typer.Exit(0 if all(finding.agrees for finding in findings) else 1)
 
 
 @app.command()

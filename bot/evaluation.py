@@ -34,7 +34,10 @@ class BaselineSource(Frozen):
 
 
 class Job(Frozen):
-    """What the control plane asks of the verifier. Never carries a secret."""
+    """What the control plane asks of the verifier. Never carries a secret.
+
+    `keep`: a folder in which to leave the tensors of a counterexample, for a bundle.
+    """
 
     contracts_dir: str
     contract: str
@@ -44,6 +47,7 @@ class Job(Frozen):
     device: Device = "cpu"
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     incumbent: BaselineSource | None = None
+    keep: str | None = None
 
 
 class Counterexample(Frozen):
@@ -77,13 +81,14 @@ class FailedProbe(Frozen):
 
 
 class Refusal(Frozen):
-    """Why a candidate is refused: the first fact that decided it."""
+    """Why a candidate is refused: the first fact that decided it. `check`: which planned draw showed it, by number."""
 
     kind: RefusalKind
     stage: StageName
     where: str
     reason: str
     counterexample: Counterexample | None = None
+    check: int | None = None
     diagnosis: list[FailedProbe] = []
 
 
@@ -293,6 +298,21 @@ class Broken(Frozen):
     text: str
 
 
-Message = Annotated[Progress | Commitment | Finished | Broken, Field(discriminator="kind")]
+class Finding(Frozen):
+    """One thing of a bundle that was computed again, and whether it came out the same."""
+
+    what: str
+    agrees: bool
+    detail: str = ""
+
+
+class Rechecked(Frozen):
+    """The last line of a second look at a bundle."""
+
+    kind: Literal["rechecked"] = "rechecked"
+    findings: list[Finding]
+
+
+Message = Annotated[Progress | Commitment | Finished | Rechecked | Broken, Field(discriminator="kind")]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
 """The verifier's standard output: one JSON object a line."""

@@ -14,7 +14,18 @@ from pydantic import ValidationError
 
 from bot.contract import appraisal
 from bot.errors import InfrastructureError, UsageError
-from bot.evaluation import MESSAGES, Broken, Commitment, Evaluation, Finished, Job, Progress
+from bot.evaluation import (
+    MESSAGES,
+    Broken,
+    Commitment,
+    Evaluation,
+    Finding,
+    Finished,
+    Job,
+    Message,
+    Progress,
+    Rechecked,
+)
 
 Watch = Callable[[Progress | Commitment], None]
 _LOG_KEPT = 4000
@@ -50,6 +61,25 @@ def launch(job: Job, watch: Watch = _nobody) -> Evaluation:
                     raise InfrastructureError(text)
                 case (Progress() | Commitment()) as message:
                     watch(message)
+        raise program.silent()
+
+
+def recheck(bundle: Path) -> list[Finding]:
+    """Have the verifier look again at a bundle's counterexample, without running the candidate.
+
+    Raises:
+        UsageError: the bundle is not one.
+        InfrastructureError: the verifier could not do its work.
+    """
+    with _verifier("bot.verify.recheck", str(bundle.resolve())) as program:
+        for line in program.lines:
+            match _parse(line):
+                case Rechecked(findings=findings):
+                    return findings
+                case Broken(cause="usage", text=text):
+                    raise UsageError(text)
+                case _:
+                    break
         raise program.silent()
 
 
@@ -119,7 +149,7 @@ def _verifier(module: str, order: str) -> Iterator[_Program]:
             process.kill()
 
 
-def _parse(line: str) -> Progress | Commitment | Finished | Broken:
+def _parse(line: str) -> Message:
     try:
         return MESSAGES.validate_json(line)
     except ValidationError:

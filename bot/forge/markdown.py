@@ -44,7 +44,9 @@ def _text(_: RendererHTML, tokens: Sequence[Token], at: int, __: OptionsDict, __
 
 def render(text: str) -> Markup:
     """Safe HTML of a comment: tables, strikethrough, code, folded details."""
-    parser = MarkdownIt("commonmark", {"html": True, "linkify": False}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": True, "linkify": False, "breaks": True}).enable(
+        ["table", "strikethrough"]
+    )
     parser.add_render_rule("html_block", _raw)
     parser.add_render_rule("html_inline", _raw)
     parser.add_render_rule("image", _image)

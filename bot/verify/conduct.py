@@ -19,6 +19,7 @@ from bot.errors import InfrastructureError, UsageError
 from bot.evaluation import Commitment, Environment, Evaluation, Job, Refusal, StageName, StageRecord
 from bot.verify import cpus
 from bot.verify.calls import Worker
+from bot.verify.counterexample import save
 from bot.verify.exam import Exam, Stage, Watch
 from bot.verify.oracle import load_oracle
 from bot.verify.plan import baseline_kernels, plan_checks, plan_stages
@@ -29,8 +30,9 @@ from bot.verify.stages.controls import controls
 from bot.verify.stages.timing import timing
 
 
-def open_exam(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> Exam:
-    """Choose the salt, fix the plan. `worker` was started before, so that it imports torch while we do.
+def open_exam(job: Job, loaded: LoadedContract, worker: Worker | None, watch: Watch, salt: bytes | None = None) -> Exam:
+    """Choose the salt, fix the plan. `worker` was started before, so that it imports torch while we do; to look at an
+    exam that has been held, there is none, and the salt is the revealed one.
 
     Raises:
         UsageError: the contract has nothing to score on this device, or its oracle is wrong.
@@ -41,7 +43,7 @@ def open_exam(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) ->
     if not loaded.contract.scored(job.device):
         raise UsageError(f"contract {job.contract} has no scored workload for {job.device}")
     torch.set_num_threads(1)
-    salt = secrets.token_bytes(32)
+    salt = secrets.token_bytes(32) if salt is None else salt
     ours, theirs = cpus.split()
     os.sched_setaffinity(0, ours)
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
@@ -73,6 +75,8 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
     commitment = hashlib.sha256(exam.salt).hexdigest()
     watch(Commitment(sha256=commitment))
     refusal = _run(exam)
+    if job.keep is not None and exam.shown:
+        save(Path(job.keep), exam.shown)
     return Evaluation(
         contract=exam.contract.name,
         contract_version=exam.contract.version,

@@ -10,6 +10,7 @@ from typing import Literal
 from bot import digest
 from bot.contract.load import LoadedContract
 from bot.contract.schema import Baseline, Contract, Device, Role, Workload
+from bot.errors import InfrastructureError
 from bot.evaluation import (
     Accuracy,
     BaselineState,
@@ -73,7 +74,7 @@ class Exam:
     watch: Watch
     cpus: set[int]
     own_cpus: set[int]
-    candidate_worker: Worker
+    waiting: Worker | None
     checks: list[Check] = field(default_factory=list)
     plan: dict[StageName, int] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
@@ -86,6 +87,7 @@ class Exam:
     baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
     bar: Kernel | None = None
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
+    shown: dict[str, Tensor] = field(default_factory=dict)
 
     @property
     def contract(self) -> Contract:
@@ -112,6 +114,13 @@ class Exam:
     def scored(self) -> list[tuple[Workload, str]]:
         """The scored cells on this device."""
         return self.contract.scored(self.device)
+
+    @property
+    def candidate_worker(self) -> Worker:
+        """The worker that holds the candidate, started before anything of it was known here."""
+        if self.waiting is None:
+            raise InfrastructureError("this exam is looked at again, not held: it has no worker")
+        return self.waiting
 
     def planned(self, stage: StageName) -> int:
         """How many checks a stage has; 0 when the mode leaves it out."""

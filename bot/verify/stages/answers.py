@@ -9,6 +9,7 @@ import time
 from bot.evaluation import FailedProbe, StageName
 from bot.verify.calls import Failure
 from bot.verify.compare import Judgement
+from bot.verify.counterexample import tensors_of
 from bot.verify.exam import Exam, Outcome, incorrect, refuse
 
 DIAGNOSIS_SECONDS = 4.0
@@ -42,7 +43,7 @@ def _ask_all(exam: Exam, stage: StageName) -> Outcome:
             exam.note_accuracy(exam.candidate.name, answer)
         if answer.counterexample is not None:
             refusal = incorrect(stage, question, answer.counterexample)
-            return Outcome(done, refusal.model_copy(update={"diagnosis": _diagnose(exam)}))
+            return Outcome(done, refusal.model_copy(update={"check": index, "diagnosis": _diagnose(exam)}))
         done += 1
     return Outcome(done)
 
@@ -51,7 +52,12 @@ def ask(exam: Exam, index: int) -> Judgement | Failure:
     """Put one planned question to the candidate."""
     question = exam.question(index)
     answer = exam.candidate_worker.run(question.case, exam.root.child("call", question.check.stage, index))
-    return answer if isinstance(answer, Failure) else exam.judge(question, answer)
+    if isinstance(answer, Failure):
+        return answer
+    judgement = exam.judge(question, answer)
+    if judgement.counterexample is not None and not exam.shown:
+        exam.shown = tensors_of(exam, question, answer)
+    return judgement
 
 
 def _diagnose(exam: Exam) -> list[FailedProbe]:

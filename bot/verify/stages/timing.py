@@ -64,6 +64,8 @@ def timing(exam: Exam) -> Outcome:
     """Time every scored cell."""
     if exam.bar is None:
         return Outcome(exam.planned("timing"))
+    # Whatever it left running would share the CPUs with the workers that are timed.
+    exam.candidate_worker.stop()
     cells = [_measured(exam, workload, regime) for workload, regime in exam.scored()]
     done = 0
     try:
@@ -140,7 +142,9 @@ def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Work
         taken.append(_Pair(case, answers[True], answers[False], (number, call) == cell.secret))
     for ours, worker in ((True, candidate), (False, baseline)):
         for slot in slots[ours]:
-            worker.release(slot)
+            failed = worker.release(slot)
+            if failed is not None:
+                _answered(failed, cell, ours=ours)
         worker.stop()
     return taken
 
