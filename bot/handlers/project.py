@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from bot.contract.load import load_contract, load_incumbent
+from bot.contract.load import load_incumbent
 from bot.contract.schema import Device
 from bot.errors import UsageError
 from bot.evaluation import BaselineSource, Job, Mode
@@ -52,12 +52,11 @@ class Project:
         return BaselineSource(name=Path(found[0]).stem, role="incumbent", source=found[1])
 
     def job(self, contract: str, name: str, source: str, mode: Mode, device: Device) -> Job:
-        """The order to examine a kernel.
+        """The order to examine a kernel; the verifier reads the contract, and says what is wrong with it.
 
         Raises:
-            UsageError: no such contract, or it has mistakes.
+            DataError: the index of merged kernels has mistakes.
         """
-        load_contract(self.contracts, contract)
         return Job(
             contracts_dir=str(self.contracts),
             contract=contract,
