@@ -30,7 +30,7 @@ def plan_checks(exam: Exam) -> list[Check]:
 
 
 def _cells(exam: Exam, anchor: Workload) -> list[tuple[Workload, str]]:
-    """All cells; in quick mode the anchor in every regime that smoke leaves and the others in one secret regime each."""
+    """All cells; in quick mode the anchor in every regime smoke leaves, and the others in one secret regime each."""
     cells = [(w, r) for w in exam.contract.workloads if exam.device in w.devices for r in exam.contract.regimes]
     if exam.job.mode != "quick":
         return cells

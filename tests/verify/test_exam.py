@@ -64,7 +64,9 @@ REFUSED = {
     "exits by SystemExit": ("import sys\nsys.exit(0)\n", "build_failed", "build"),
     "raises in a call": (with_body("raise ValueError('no')"), "incorrect", "smoke"),
     "dies in a call": (with_body("import os; os._exit(0)"), "incorrect", "smoke"),
+    "loops for ever": (with_body("while True:\n    pass"), "timed_out", "smoke"),
     "writes nothing": (with_body("pass"), "incorrect", "smoke"),
+    "writes where it may not": ("open('/usr/lib/x', 'w')\n" + HONEST, "build_failed", "build"),
     "writes into an input": (with_body("honest(x, offset, scale, cu_seqlens, y)\nx[0] = 0"), "incorrect", "smoke"),
     "writes beyond an output": (
         with_body(
