@@ -13,7 +13,7 @@ import torch
 
 from bot.contract.appraisal import Checked, Order, Step, Trial
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Contract, TensorInput
+from bot.contract.schema import Contract, Control, TensorInput
 from bot.errors import DataError, InfrastructureError
 from bot.floor import least_work
 from bot.verify.calls import Failure
@@ -22,7 +22,7 @@ from bot.verify.compare import Judgement, judge
 from bot.verify.oracle import TORCH, OracleFunction, Tensor, expect, load_oracle, tensor_of
 from bot.verify.philox import Stream
 from bot.verify.soundness import check_oracle
-from bot.verify.trials import Answer, Drawn, Findings, Place, Trials, described, draw_case, margin_of, places
+from bot.verify.trials import Answer, Drawn, Findings, Known, Place, Trials, described, draw_case, margin_of, places
 
 Watch = Callable[[Step], None]
 
@@ -159,7 +159,7 @@ def _answers(appraisal: Appraisal, oracle: OracleFunction, cases: Sequence[Drawn
     for index, control in enumerate(contract.controls):
         watch(Step(done=1 + len(honest) + index, total=len(files) + 1, text=control.file))
         asked = [drawn for drawn in cases if set(drawn.place.names) & set(control.fails)]
-        _judge_control(appraisal, index, appraisal.trials.ask(control.file, asked), usual)
+        _judge_control(appraisal, index, appraisal.trials.ask(control.file, asked, _seen_by(control, asked)), usual)
 
 
 def _empty_answers(contract: Contract, drawn: Drawn, found: Findings) -> None:
@@ -236,6 +236,26 @@ def _usual(honest: Mapping[str, Sequence[Answer]]) -> Usual:
     return usual
 
 
+def _seen_by(control: Control, asked: Sequence[Drawn]) -> Known:
+    """A case teaches nothing when every place that shares its sizes has seen the control miss by far. Those places go
+    together: a control that keeps its first answer is wrong only from the second call of a size on."""
+    together: dict[str, set[str]] = {}
+    for drawn in asked:
+        names = set(drawn.place.names) & set(control.fails)
+        together.setdefault(str(drawn.place.recipe.axes), set()).update(names)
+
+    def known(drawn: Drawn, answers: Sequence[Answer]) -> bool:
+        seen = {
+            name
+            for other, answer in answers
+            if isinstance(answer, Judgement) and not (answer.margin < STRONG)
+            for name in other.place.names
+        }
+        return together[str(drawn.place.recipe.axes)] <= seen
+
+    return known
+
+
 def _judge_control(appraisal: Appraisal, index: int, answers: Sequence[Answer], usual: Usual) -> None:
     """A control is refused wherever its `fails` says, in one of those places by far."""
     control, found, path = appraisal.contract.controls[index], appraisal.found, f"controls[{index}]"
@@ -245,7 +265,7 @@ def _judge_control(appraisal: Appraisal, index: int, answers: Sequence[Answer], 
             reason = f"does not run: {answer.text}; a control must be wrong, not broken"
             found.add(f"{path}.file", reason, drawn.case.where)
             return
-        for name in set(drawn.place.names) & set(control.fails):
+        for name in (name for name in control.fails if name in drawn.place.names):
             if name not in best or not (answer.margin <= best[name][0]):
                 best[name] = (answer.margin, drawn, answer)
     for name, (_, drawn, answer) in best.items():

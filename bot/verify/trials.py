@@ -3,7 +3,7 @@
 They are ours and still run sandboxed: one worker imports torch once and forks a child for each kernel.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bot.contract.load import LoadedContract
@@ -47,10 +47,12 @@ class Drawn:
 
 def places(contract: Contract, device: Device, stream: Stream) -> Iterator[Place]:
     """Every cell, hidden draw and probe of a device."""
-    for workload in contract.workloads:
-        if device in workload.devices:
-            for regime in contract.regimes:
-                yield Place(f"regimes.{regime}", cell_recipe(contract, workload, regime))
+    regimes = list(contract.regimes)
+    for number, workload in enumerate(w for w in contract.workloads if device in w.devices):
+        # No regime is always the first to meet a workload: a kernel that keeps its first answer is right there.
+        start = number % len(regimes)
+        for regime in (*regimes[start:], *regimes[:start]):
+            yield Place(f"regimes.{regime}", cell_recipe(contract, workload, regime))
     numbers = {hidden.name: index for index, hidden in enumerate(contract.hidden)}
     for recipe in hidden_recipes(contract, device, stream.child("hidden")):
         yield Place(f"hidden[{numbers[recipe.name]}]", recipe)
@@ -69,6 +71,8 @@ def draw_case(contract: Contract, place: Place, stream: Stream) -> Case:
 
 
 Answer = tuple[Drawn, Judgement | Failure]
+Known = Callable[[Drawn, Sequence[Answer]], bool]
+"""Whether a case need not be asked after these answers."""
 
 
 class Trials:
@@ -81,16 +85,19 @@ class Trials:
         self._stream = stream
         self._worker = self._start()
 
-    def ask(self, file: str, asked: Sequence[Drawn]) -> list[Answer]:
-        """Answers of one kernel file, judged; the first failure is the last answer."""
+    def ask(self, file: str, asked: Sequence[Drawn], known: Known = lambda _, __: False) -> list[Answer]:
+        """Judged answers of one kernel file to all that is not `known` by then; a first failure is the last answer."""
         answers: list[Answer] = []
         if not asked:
             return answers
         failed = self._worker.load(self._loaded.read(file))
         if failed is not None:
-            self._restart()
+            # What an import raised leaves the forked child in order; whatever else happened may not.
+            (self._worker.leave if failed.kind == "build_failed" else self._restart)()
             return [(asked[0], failed)]
         for number, drawn in enumerate(asked):
+            if known(drawn, answers):
+                continue
             answer = self._worker.run(drawn.case, self._stream.child("call", file, number))
             if isinstance(answer, Failure):
                 self._restart()

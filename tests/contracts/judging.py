@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Sizes
+from bot.contract.schema import Control, Sizes
 from bot.verify import cases, compare, oracle
 from bot.verify.philox import Stream
 
@@ -37,6 +37,9 @@ class Drawn:
     expected: oracle.Expected
 
     def margin(self, kernel: Kernel) -> float:
+        return self.judgement(kernel).margin
+
+    def judgement(self, kernel: Kernel) -> compare.Judgement:
         contract = self.loaded.contract
         inputs = [
             oracle.tensor_of(held, spec.dtype) if isinstance(held, np.ndarray) else held  # type: ignore[arg-type]
@@ -51,7 +54,7 @@ class Drawn:
         for was, now in zip(before, inputs, strict=True):
             assert was is None or (isinstance(now, torch.Tensor) and torch.equal(was, now)), "an input was modified"
         setting = compare.Setting(self.case.where, self.case.axes, self.case.recipe.limits)
-        return compare.judge(contract, self.expected, outputs, setting).margin
+        return compare.judge(contract, self.expected, outputs, setting)
 
 
 @dataclass
@@ -66,18 +69,38 @@ class Judge:
         probe = next(probe for probe in contract.probes if probe.name == name)
         return self._draw(cases.probe_recipe(contract, probe))
 
+    def places(self, name: str, axes: Sizes) -> list[Drawn]:
+        """What `fails` of a control may name: a probe, a regime at `axes`, or hidden draws, all of that name."""
+        contract = self.loaded.contract
+        if name in contract.regimes:
+            return [self.cell(name, axes)]
+        return [self.probe(name)] if name in {p.name for p in contract.probes} else self.hidden(name)
+
     def cell(self, regime: str, axes: Sizes) -> Drawn:
         contract = self.loaded.contract
         workload = contract.anchor("cpu").model_copy(update={"name": "small", "axes": axes})
         return self._draw(cases.cell_recipe(contract, workload, regime))
 
-    def hidden(self, name: str) -> Drawn:
+    def hidden(self, name: str) -> list[Drawn]:
         stream = Stream.from_salt(b"\x05" * 32, "hidden")
         recipes = cases.hidden_recipes(self.loaded.contract, "cpu", stream)
-        return self._draw(next(recipe for recipe in recipes if recipe.name == name))
+        return [self._draw(recipe) for recipe in recipes if recipe.name == name]
 
-    def _draw(self, recipe: cases.Recipe) -> Drawn:
-        key = f"{recipe.name} {recipe.axes}"
+    def fresh(self, drawn: Drawn) -> Drawn:
+        """Another draw of the same kind at the same axes."""
+        return self._draw(drawn.case.recipe, "again")
+
+    def failures(self, control: Control, kernel: Kernel, axes: Sizes) -> dict[str, float]:
+        """The largest margin at each place that must see the control, which has met other inputs of that shape."""
+        margins: dict[str, float] = {}
+        for name in control.fails:
+            for drawn in self.places(name, axes):
+                self.fresh(drawn).margin(kernel)
+                margins[name] = max(drawn.margin(kernel), margins.get(name, 0.0))
+        return margins
+
+    def _draw(self, recipe: cases.Recipe, number: str = "") -> Drawn:
+        key = f"{recipe.name} {recipe.axes} {number}"
         if key not in self.drawn:
             stream = Stream.from_salt(b"\x07" * 32, key)
             case = cases.make_case(self.loaded.contract, recipe, stream, static=stream.child("static"))

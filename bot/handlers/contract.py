@@ -1,0 +1,141 @@
+"""`proctor contract …`: what its author asks of a contract. The verifier appraises; here is what is asked and kept."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Protocol
+
+from bot.contract.appraisal import Calibrated, Checked, Order, Result, Sketched, Step
+from bot.contract.load import LoadedContract, contract_names, load_contract
+from bot.contract.new import write_starter
+from bot.contract.rewrite import with_limits
+from bot.contract.schema import Device
+from bot.errors import DataError, InfrastructureError, Problem, UsageError
+from bot.handlers.project import Project
+
+Watch = Callable[[Step], None]
+
+
+class Appraiser(Protocol):
+    """Runs one order in the verifier (launch.py)."""
+
+    def __call__(self, order: Order, watch: Watch = ...) -> Result:
+        """Obey and return the result."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a person may choose of an appraisal. `salt` repeats an earlier one; empty draws anew."""
+
+    device: Device = "cpu"
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+    draws: int = 1
+    salt: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All problems of one contract; `checked` when its file was sound enough to run it."""
+
+    contract: str
+    problems: Sequence[Problem]
+    checked: Checked | None
+
+
+def chosen(project: Project, name: str | None, *, everything: bool) -> list[str]:
+    """The contracts a command is about.
+
+    Raises:
+        UsageError: neither or both of a name and `--all` are given, or there is no such contract, or none at all.
+    """
+    if (name is None) != everything:
+        raise UsageError("name one contract, or say --all")
+    known = contract_names(project.contracts)
+    if not known:
+        raise UsageError("contracts/ holds no contract; `proctor contract new NAME` begins one")
+    if name is not None and name not in known:
+        raise UsageError(f"unknown contract {name!r}; known: {', '.join(known)}")
+    return known if name is None else [name]
+
+
+def check(
+    project: Project, names: Sequence[str], appraiser: Appraiser, watch: Watch, options: Options
+) -> Iterator[Report]:
+    """One report per contract, as they come.
+
+    Raises:
+        InfrastructureError: a contract could not be run.
+    """
+    for name in names:
+        try:
+            load_contract(project.contracts, name)
+        except DataError as error:
+            yield Report(name, error.problems, None)
+            continue
+        result = appraiser(_order(project, name, "check", options), watch)
+        if not isinstance(result, Checked):
+            raise InfrastructureError("the verifier answered another order")
+        yield Report(name, result.problems, result)
+
+
+def calibrate(project: Project, name: str, appraiser: Appraiser, watch: Watch, options: Options) -> Calibrated:
+    """Errors of the faithful variants, and the limits they suggest.
+
+    Raises:
+        UsageError: the contract is unknown or has mistakes.
+        InfrastructureError: it could not be run.
+    """
+    load_contract(project.contracts, name)
+    result = appraiser(_order(project, name, "calibrate", options), watch)
+    if not isinstance(result, Calibrated):
+        raise InfrastructureError("the verifier answered another order")
+    return result
+
+
+def write_limits(project: Project, name: str, calibrated: Calibrated) -> Path:
+    """Put the proposed limits into `contract.yaml`; returns the file.
+
+    Raises:
+        UsageError: measuring met problems, or the limits cannot be replaced one by one.
+    """
+    if calibrated.problems:
+        raise UsageError("nothing was written: limits are no measurement while there are problems")
+    file = project.contracts / name / "contract.yaml"
+    file.write_text(with_limits(file.read_text(encoding="utf-8"), calibrated.proposed), encoding="utf-8")
+    return file
+
+
+def show(project: Project, name: str, appraiser: Appraiser, device: Device) -> tuple[LoadedContract, Sketched]:
+    """A contract, and how its regimes draw.
+
+    Raises:
+        UsageError: the contract is unknown or has mistakes, or has no workload for the device.
+        InfrastructureError: nothing could be drawn.
+    """
+    loaded = load_contract(project.contracts, name)
+    result = appraiser(_order(project, name, "sketch", Options(device=device)))
+    if not isinstance(result, Sketched):
+        raise InfrastructureError("the verifier answered another order")
+    return loaded, result
+
+
+def create(project: Project, name: str) -> Path:
+    """Begin a contract; returns its folder.
+
+    Raises:
+        UsageError: the name is no contract's, or its folder exists.
+    """
+    return write_starter(project.contracts, name)
+
+
+def _order(project: Project, name: str, task: Literal["check", "calibrate", "sketch"], options: Options) -> Order:
+    return Order(
+        contracts_dir=str(project.contracts),
+        contract=name,
+        task=task,
+        device=options.device,
+        sandbox=options.sandbox,
+        draws=options.draws,
+        salt=options.salt,
+    )
