@@ -140,6 +140,17 @@ class Spiked(Frozen):
     of: "Distribution"
 
 
+class Stretch(Frozen):
+    """`of`, with one secret stretch of the first axis, `low` to `high` of its length, from `other`: data that change
+    their character for long enough to matter, where a sample of them looks like the rest."""
+
+    kind: Literal["stretch"]
+    of: "Distribution"
+    other: "Distribution"
+    low: Annotated[float, Field(gt=0, le=1)] = 0.1
+    high: Annotated[float, Field(gt=0, le=1)] = 0.4
+
+
 Distribution = Annotated[
     Constant
     | Normal
@@ -152,9 +163,10 @@ Distribution = Annotated[
     | Repeated
     | Slab
     | Mixed
-    | Spiked,
+    | Spiked
+    | Stretch,
     Field(discriminator="kind"),
 ]
 
-for _model in (Repeated, Slab, Mixed, Spiked):
+for _model in (Repeated, Slab, Mixed, Spiked, Stretch):
     _model.model_rebuild()

@@ -130,10 +130,11 @@ class Worker:
         self._slots[slot.number] = slot
         return slot
 
-    def release(self, slot: Slot) -> None:
-        """Take memory back. The worker's mapping goes first."""
-        self._ask(Release(slot=slot.number), [], CALL_SECONDS)
+    def release(self, slot: Slot) -> Failure | None:
+        """Take memory back. The worker's mapping goes first; a message that lay in the socket before is a Failure."""
+        claim = self._ask(Release(slot=slot.number), [], CALL_SECONDS)
         self._slots.pop(slot.number).close()
+        return self._plain(claim, "incorrect")
 
     def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
         """One call on a slot with the inputs of a case."""
@@ -176,9 +177,7 @@ class Worker:
             return slot
         answer = self.call(slot, case, stream)
         self.sandbox.resume()
-        if not isinstance(answer, Failure):
-            self.release(slot)
-        return answer
+        return answer if isinstance(answer, Failure) else self.release(slot) or answer
 
     def leave(self) -> None:
         """End the current candidate of a forking worker; the next `load` meets a fresh child."""

@@ -33,6 +33,10 @@ NEEDLE_SHARE = 3
 unusual must meet ordinary data as well (design.md, Needles)."""
 NEEDLE_LENGTH = (0.002, 0.02)
 """Needles take 0.2 to 2 % of the leading axis, at least one step."""
+STRETCH_LENGTH = (0.1, 0.4)
+STRETCH_SHARE = 4
+"""One needle in this many is a stretch of 10 to 40 %: a kernel that forgets where a sample of the data looks ordinary
+passes short needles, since what it forgets about them is as short (tests/exploits/history_truncation.py)."""
 NEEDLE_ROWS = 48
 """Tensors with fewer leading steps carry none: one step would be no small part."""
 
@@ -199,6 +203,7 @@ def _add_needles(contract: Contract, inputs: Inputs, stream: Stream) -> None:
     families: list[Mapping[str, Distribution]] = [{**contract.draws, **r.draws} for r in contract.regimes.values()]
     families += [{**contract.draws, **contract.regimes[p.regime].draws, **p.draws} for p in contract.probes]
     foreign = families[int(stream.child("family").below(len(families))[0])]
+    span = NEEDLE_LENGTH if stream.child("stretch").below(STRETCH_SHARE)[0] else STRETCH_LENGTH
     for name, spec in contract.inputs.items():
         held = inputs[name]
         if not isinstance(spec, TensorInput) or not isinstance(held, np.ndarray) or spec.offsets_of is not None:
@@ -206,7 +211,7 @@ def _add_needles(contract: Contract, inputs: Inputs, stream: Stream) -> None:
         if spec.lifetime != "call" or len(spec.shape) < 2 or held.shape[0] < NEEDLE_ROWS or name not in foreign:
             continue
         place = stream.child("place", axis_of(spec.shape[0]) or "")
-        length = max(1, round(held.shape[0] * place.child("length").between(*NEEDLE_LENGTH)))
+        length = max(1, round(held.shape[0] * place.child("length").between(*span)))
         start = int(place.child("start").below(held.shape[0] - length + 1)[0])
         shape = (length, *held.shape[1:])
         part = draw(foreign[name], shape, spec.dtype, stream.child("part", name))

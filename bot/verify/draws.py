@@ -27,6 +27,7 @@ from bot.contract.distribution import (
     Repeated,
     Slab,
     Spiked,
+    Stretch,
     Uniform,
 )
 from bot.contract.schema import DType
@@ -69,7 +70,7 @@ def parameter(param: Param, stream: Stream) -> float:
             return float(param)  # type: ignore[arg-type]
 
 
-def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Array:
+def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Array:  # noqa: PLR0911 - one arm a kind
     """One tensor of this distribution in storage form.
 
     Elements along the last axis form a row; `Activation` wants [tokens, heads, channels].
@@ -93,6 +94,8 @@ def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Arra
             return _mixed(dist, shape, dtype, stream)
         case Spiked():
             return _spiked(dist, shape, dtype, stream)
+        case Stretch():
+            return _stretch(dist, shape, dtype, stream)
         case _:
             return _elementwise(dist, shape, dtype, stream)
 
@@ -219,3 +222,11 @@ def _spiked(dist: Spiked, shape: Shape, dtype: DType, stream: Stream) -> Array:
         value = store(np.array([parameter(dist.value, stream.child("value"))]), dtype)[0]
         out[np.arange(rows), stream.child("spike").below(width, rows)] = value
     return out.reshape(shape)
+
+
+def _stretch(dist: Stretch, shape: Shape, dtype: DType, stream: Stream) -> Array:
+    out = draw(dist.of, shape, dtype, stream.child("of")).copy()
+    length = round(shape[0] * stream.child("length").between(dist.low, dist.high))
+    start = int(stream.child("start").below(shape[0] - length + 1)[0])
+    out[start : start + length] = draw(dist.other, (length, *shape[1:]), dtype, stream.child("other"))
+    return out

@@ -38,7 +38,11 @@ process_madvise kcmp pidfd_getfd perf_event_open bpf userfaultfd mount umount2 p
 fsopen fsconfig fsmount fspick mount_setattr setns unshare keyctl add_key request_key init_module finit_module
 delete_module kexec_load kexec_file_load reboot swapon swapoff syslog acct quotactl iopl ioperm settimeofday
 clock_settime clock_adjtime adjtimex nfsservctl lookup_dcookie io_uring_setup io_uring_enter io_uring_register
+timer_create mq_notify
 """
+_F_SETSIG = 10
+"""fcntl's command that chooses the signal of asynchronous input. It, `timer_create` and `mq_notify` could choose
+SIGCONT: the kernel itself would then wake a sandbox that we have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +313,7 @@ def _seccomp_filter() -> Iterator[IO[bytes]]:
         # Systems without one of these calls have nothing to deny.
         with contextlib.suppress(RuntimeError, OSError, ValueError):
             rules.add_rule(pyseccomp.ERRNO(1), name)
+    rules.add_rule(pyseccomp.ERRNO(1), "fcntl", pyseccomp.Arg(1, pyseccomp.EQ, _F_SETSIG))
     with tempfile.TemporaryFile() as file:
         rules.export_bpf(file)
         file.flush()

@@ -87,14 +87,18 @@ def _start(order: dict[str, object], staged: list[str], control: socket.socket) 
 
 
 def _running() -> bool:
-    """Whether any thread but ours can still run: states other than T (stopped), t, Z (zombie), X (dead)."""
+    """Whether any thread but ours can still run: states other than T (stopped), t, Z (zombie), X (dead), and D.
+
+    A thread in D waits inside the kernel, for a vfork child that we have stopped, say; it stops before it returns to
+    its own code, because the signal is pending.
+    """
     for pid in os.listdir("/proc"):  # noqa: PTH208
         if not pid.isdigit() or pid == "1":
             continue
         try:
             for task in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208
                 with open(f"/proc/{pid}/task/{task}/stat", "rb") as file:  # noqa: PTH123
-                    if file.read().rpartition(b") ")[2][:1] not in b"TtZX":
+                    if file.read().rpartition(b") ")[2][:1] not in b"TtZXD":
                         return True
         except OSError:  # It ended while we looked.
             continue

@@ -6,23 +6,23 @@ in name spaces of their own, and decides call by call (gated) or mixes their out
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Contract, TensorInput, Workload
-from bot.verify.cases import Inputs, cell_recipe, make_case
+from bot.contract.schema import Contract, Control, HiddenInt, HiddenLengths, Sizes, TensorInput, Workload
+from bot.verify.cases import cell_recipe, make_case
 from bot.verify.draws import Array
 from bot.verify.philox import Stream
 
 SEVERITY = (0.003, 1.0)
 """Least and largest share of a graded control in its outputs, drawn log-uniformly."""
-DRAWS = 4
+DRAWS = 2
 """Draws a regime from which the ordinary range of a statistic is learnt."""
-SLACK = 1.25
+SLACK = 1.5
 """Ranges are wider by this factor than what those draws show, so that nearly all draws of the regime lie inside."""
 SAMPLE_STEPS = (8, 64)
 """A sample takes one leading step in this many."""
@@ -79,12 +79,13 @@ Gate = SampleGate | PrefixGate | StatisticGate | HabitGate | ShapeGate
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """One composed kernel: which control (`file`), how it hides, in words, and its text."""
+    """One composed kernel: which control (`file`), how it hides, in words, and its text; `severity` of graded ones."""
 
     file: str
     kind: Literal["gated", "graded"]
     description: str
     source: str
+    severity: float | None = None
 
 
 _PARTS = '''\
@@ -191,7 +192,7 @@ def _condition(gate: Gate) -> str:
         case HabitGate(input=name):
             return _HABIT.format(input=name)
         case ShapeGate(inputs=inputs, shapes=shapes):
-            return _SHAPES.format(inputs=inputs, shapes=set(shapes))
+            return _SHAPES.format(inputs=inputs, shapes=shapes)
 
 
 def graded(honest: str, control: str, severity: float) -> str:
@@ -211,11 +212,14 @@ def draw_variants(loaded: LoadedContract, stream: Stream, share: float) -> list[
         own = stream.child(control.file)
         faithful = contract.faithful[int(own.child("faithful").below(len(contract.faithful))[0])]
         honest, wrong = loaded.read(faithful), loaded.read(control.file)
-        for gate in _gates(contract, samples, own.child("gates")):
+        gates = [*_gates(samples, own.child("gates"))]
+        if _fails_at_timed_shapes(contract, control):
+            gates.append(_timed_shapes(contract))
+        for gate in gates:
             variant = Variant(control.file, "gated", describe(gate), gated(honest, wrong, gate))
             families.setdefault(type(gate).__name__, []).append(variant)
         severity = math.exp(own.child("severity").between(math.log(SEVERITY[0]), math.log(SEVERITY[1])))
-        variant = Variant(control.file, "graded", f"by {severity:.3g}", graded(honest, wrong, severity))
+        variant = Variant(control.file, "graded", f"by {severity:.3g}", graded(honest, wrong, severity), severity)
         families.setdefault("graded", []).append(variant)
     return [variant for name, family in families.items() for variant in _some(family, share, stream.child(name))]
 
@@ -225,7 +229,7 @@ def _some(family: list[Variant], share: float, stream: Stream) -> list[Variant]:
     return [family[i] for i in sorted(stream.shuffled(len(family))[:count])]
 
 
-def _gates(contract: Contract, samples: Mapping[str, list[npt.NDArray[np.float64]]], stream: Stream) -> Iterator[Gate]:
+def _gates(samples: Mapping[str, list[npt.NDArray[np.float64]]], stream: Stream) -> Iterator[Gate]:
     """One gate of each kind, its input and parameters drawn. Only long inputs have samples and prefixes."""
     anything = sorted(samples)
     long = [name for name in anything if min(len(x) for x in samples[name]) >= SAMPLE_STEPS[1]]
@@ -239,7 +243,6 @@ def _gates(contract: Contract, samples: Mapping[str, list[npt.NDArray[np.float64
         name = _pick(anything, stream.child("statistic"))
         yield StatisticGate(name, _ordinary(samples[name]))
         yield HabitGate(_pick(anything, stream.child("habit")))
-    yield _timed_shapes(contract)
 
 
 def _pick(names: list[str], stream: Stream) -> str:
@@ -257,6 +260,35 @@ def _timed_shapes(contract: Contract) -> ShapeGate:
     return ShapeGate(tuple(n for n, _ in inputs), tuple(shapes))
 
 
+def _fails_at_timed_shapes(contract: Contract, control: Control) -> bool:
+    """Whether one of the places that must see a control can have the shapes of a timed workload. A control that fails
+    at other shapes alone is right at the timed ones, and gated by them right everywhere."""
+    sizes = [contract.sizes(w.axes) for w in contract.workloads if w.scored]
+    tensors = [spec for spec in contract.inputs.values() if isinstance(spec, TensorInput)]
+
+    def shapes(axes: Sizes) -> list[tuple[int, ...]]:
+        return [contract.shape(spec, axes) for spec in tensors]
+
+    probes = [p.axes for p in contract.probes if p.name in control.fails]
+    hidden = [h.axes for h in contract.hidden if h.name in control.fails]
+    return (
+        any(name in contract.regimes for name in control.fails)
+        or any(shapes(axes) == shapes(known) for axes in probes for known in sizes)
+        or any(all(_may_be(axes[name], known[name]) for name in axes) for axes in hidden for known in sizes)
+    )
+
+
+def _may_be(hidden: HiddenInt | HiddenLengths, value: int | list[int]) -> bool:
+    """Whether a hidden axis can come out like this; of lengths, their total and count."""
+    match hidden, value:
+        case HiddenInt(choice=options), int():
+            return value in options
+        case HiddenLengths(total=[least, most], count=[fewest, greatest]), list():
+            return least <= sum(value) <= most and fewest <= len(value) <= greatest
+        case _:
+            return False
+
+
 def _samples(contract: Contract, stream: Stream) -> dict[str, list[npt.NDArray[np.float64]]]:
     """Magnitudes of each floating input that is new in every call, in a few draws of every regime of the smallest
     scored workload."""
@@ -270,9 +302,11 @@ def _samples(contract: Contract, stream: Stream) -> dict[str, list[npt.NDArray[n
     smallest = min((w for w in contract.workloads if w.scored), key=lambda w: _size(contract, w))
     found: dict[str, list[npt.NDArray[np.float64]]] = {}
     for regime in contract.regimes:
+        # Needles are for cells alone: nothing extreme may count as ordinary.
+        recipe = replace(cell_recipe(contract, smallest, regime), kind="hidden")
         for number in range(DRAWS):
             own = stream.child(regime, number)
-            inputs: Inputs = make_case(contract, cell_recipe(contract, smallest, regime), own, static=own).inputs
+            inputs = make_case(contract, recipe, own, static=own).inputs
             for name in floating:
                 held = inputs[name]
                 if isinstance(held, np.ndarray) and held.size:

@@ -107,6 +107,18 @@ def test_spiked_puts_one_value_in_each_row() -> None:
     assert ((x > 9000).sum(-1) == 1).all()
 
 
+def test_a_stretch_is_one_range_of_the_first_axis() -> None:
+    of, other = {"kind": "constant", "value": 0.0}, {"kind": "constant", "value": 1.0}
+    lengths = set()
+    for label in "abcdefgh":
+        x = drawn({"kind": "stretch", "of": of, "other": other, "low": 0.1, "high": 0.4}, (100, 2), label=label)
+        inside = np.flatnonzero(x[:, 0])
+        assert 10 <= inside.size <= 40
+        assert inside[-1] - inside[0] + 1 == inside.size
+        lengths.add((inside[0], inside.size))
+    assert len(lengths) == 8
+
+
 def test_arange_wraps_after_its_period() -> None:
     assert drawn({"kind": "arange", "step": 0.5, "period": 3}, (5,)).tolist() == [0.0, 0.5, 1.0, 0.0, 0.5]
 

@@ -1,0 +1,48 @@
+"""Chunks of 16 tokens, the last one of a sequence filled up with what follows in memory: values are masked, but the
+decay to the chunk's end is read at its last slot and counts tokens of the next sequence.
+"""
+
+from itertools import pairwise
+
+import torch
+
+CHUNK = 16
+
+
+def run(q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_state, cu_seqlens, out, final_state):
+    query, key, value = heads_first(unit(q)), heads_first(unit(k)), heads_first(v)
+    gate = torch.exp(A_log)[:, None, None] * (heads_first(g) + dt_bias[:, None, :])
+    log_decay = lower_bound * torch.sigmoid(gate)
+    weight = torch.sigmoid(heads_first(beta[..., None]))
+    if initial_state is None:
+        final_state.zero_()
+    else:
+        final_state.copy_(initial_state)
+    offsets = cu_seqlens.tolist()
+    for state, (begin, end) in zip(final_state, pairwise(offsets), strict=True):
+        for first in range(begin, end, CHUNK):
+            now = slice(first, min(first + CHUNK, end))
+            total = torch.cumsum(log_decay[:, first : first + CHUNK], dim=1)
+            rows = (query[:, now], key[:, now], value[:, now], total, weight[:, now])
+            out[now] = (scale * chunk(state, *rows)).transpose(0, 1)
+
+
+def chunk(state, query, key, value, total, weight):
+    """Outputs [H,C,V] before scaling; `state` [H,V,K] moves to the end of the chunk."""
+    end, total = total[:, -1:], total[:, : query.shape[1]]
+    key_in, query_in, key_out = key * torch.exp(total), query * torch.exp(total), key * torch.exp(-total)
+    entry = state.transpose(1, 2).clone()
+    couple = weight * (key_in @ key_out.transpose(1, 2)).tril(-1)
+    residual = weight * (value - key_in @ entry)
+    update = torch.linalg.solve_triangular(couple, residual, upper=False, unitriangular=True)
+    state.mul_(torch.exp(end)).add_(update.transpose(1, 2) @ (key * torch.exp(end - total)))
+    return query_in @ entry + (query_in @ key_out.transpose(1, 2)).tril() @ update
+
+
+def heads_first(x):
+    return x.float().transpose(0, 1).contiguous()
+
+
+def unit(rows):
+    rows = rows.float()
+    return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)

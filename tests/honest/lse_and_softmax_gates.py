@@ -1,0 +1,30 @@
+"""Two outputs of different type and precision: bfloat16 tokens and a float32 state, each honest at its own.
+
+hazard: lse-and-softmax-gates
+behaviour: outputs that need limits of their own
+contract: kda_prefill
+mode: quick
+expected: no_gain
+"""
+
+import torch
+
+
+def run(q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_state, cu_seqlens, out, final_state):
+    query, key, value = unit(q.float()), unit(k.float()), v.float()
+    decay = torch.exp(lower_bound * torch.sigmoid(torch.exp(A_log)[:, None] * (g.float() + dt_bias)))
+    weight = torch.sigmoid(beta.float())[..., None]
+    offsets = cu_seqlens.tolist()
+    for n in range(len(offsets) - 1):
+        entry = torch.zeros_like(final_state[n]) if initial_state is None else initial_state[n]
+        state = entry.transpose(1, 2).contiguous()
+        for t in range(offsets[n], offsets[n + 1]):
+            state.mul_(decay[t][:, :, None])
+            delta = weight[t] * (value[t] - torch.bmm(key[t][:, None, :], state)[:, 0])
+            state.addcmul_(key[t][:, :, None], delta[:, None, :])
+            out[t] = scale * torch.bmm(query[t][:, None, :], state)[:, 0]
+        final_state[n] = state.transpose(1, 2)
+
+
+def unit(rows):
+    return rows * torch.rsqrt((rows * rows).sum(-1, keepdim=True) + 1e-6)
