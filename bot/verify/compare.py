@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from bot.contract.schema import Contract, CountAxis, Limit, Output, Sizes, TotalAxis, axis_of
@@ -20,6 +22,9 @@ P99_ROWS = 64
 """Groups with fewer rows are judged by their maximum alone: with three noisy runs a unit has heavy tails."""
 
 Statistic = Literal["median", "p99", "maximum", "class", "bar"]
+_QUANTILES: tuple[tuple[Statistic, float, int], ...] = (("p99", 0.99, P99_ROWS), ("median", 0.5, MEDIAN_ROWS))
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,47 +146,51 @@ def _labels(contract: Contract, output: Output, axes: Sizes, name: str | None, e
 
 def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -> tuple[OutputError, _Worst]:
     limit = setting.limits[name]
+    bounds: dict[Statistic, float] = {"maximum": limit.maximum, "p99": limit.p99, "median": limit.median}
     worst = _Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
     largest: dict[Statistic, float] = {"median": 0.0, "p99": 0.0, "maximum": 0.0}
-    whole = ("all", torch.arange(rows.numel()))
-    for group, where in (whole, *_parts(contract, contract.outputs[name], setting.axes)):
-        picked = rows.flatten()[where]
-        for statistic, value, bound in _statistics(picked, limit):
-            largest[statistic] = max(largest[statistic], value)
-            if not (value / bound <= worst.margin):
-                place = _unravel(int(where[picked.argmax()]), rows.shape)
-                worst = _Worst(value / bound, statistic, group, value, bound, place)
+    names, group = groups_of(contract, contract.outputs[name], setting.axes)
+    whole = torch.zeros_like(group)
+    for labels, numbers in ((["all"], whole), (names, group)):
+        for statistic, values, places in _statistics(rows, numbers, len(labels)):
+            margins = values / bounds[statistic]
+            # A value that is no number is the worst there is; argmax puts it first.
+            at = int(np.argmax(margins))
+            largest[statistic] = max(largest[statistic], float(values[at]))
+            if not (margins[at] <= worst.margin):
+                value, place = float(values[at]), _unravel(int(places[at]), rows.shape)
+                worst = _Worst(float(margins[at]), statistic, labels[at], value, bounds[statistic], place)
     octaves = _octaves(contract, contract.outputs[name], rows, setting.axes)
     error = OutputError(name, largest["median"], largest["p99"], largest["maximum"], worst.group, 0.0, octaves)
     return error, worst
 
 
+def _statistics(rows: Tensor, group: Tensor, groups: int) -> Iterator[tuple[Statistic, Floats, Ints]]:
+    """Each statistic that some group has rows enough for: its value in each group (0 where it has not), and the flat
+    index of the group's largest row."""
+    values, numbers = rows.numpy().ravel(), group.numpy().ravel()
+    if values.size == 0:
+        return
+    order = np.lexsort((values, numbers))
+    ranked, counts = values[order], np.bincount(numbers, minlength=groups)
+    starts = np.cumsum(counts) - counts
+    lasts = np.maximum(starts + counts - 1, 0)
+    places = order[lasts]
+    yield "maximum", np.where(counts > 0, ranked[lasts], 0.0), places
+    for statistic, share, least in _QUANTILES:
+        enough = counts >= least
+        if enough.any():
+            spot = starts + share * np.maximum(counts - 1, 0)
+            low = np.floor(spot).astype(np.int64)
+            high = np.minimum(low + 1, lasts)
+            low = np.minimum(low, lasts)
+            value = ranked[low] + (spot - low) * (ranked[high] - ranked[low])
+            yield statistic, np.where(enough, value, 0.0), places
+
+
 def _unravel(place: int, shape: Sequence[int]) -> tuple[int, ...]:
     """Index from a flat one. torch's own function imports sympy on its first call: 0.9 s."""
-    index = []
-    for extent in reversed(shape):
-        place, rest = divmod(place, extent)
-        index.append(rest)
-    return tuple(reversed(index))
-
-
-def _parts(contract: Contract, output: Output, axes: Sizes) -> Iterator[tuple[str, Tensor]]:
-    """Each group that has rows, and their flat indices."""
-    names, group = groups_of(contract, output, axes)
-    order = group.flatten().argsort(stable=True)
-    counts = torch.bincount(group.flatten(), minlength=len(names)).tolist()
-    for name, where in zip(names, torch.split(order, counts), strict=True):
-        if where.numel():
-            yield name, where
-
-
-def _statistics(rows: Tensor, limit: Limit) -> Iterator[tuple[Statistic, float, float]]:
-    if rows.numel():
-        yield "maximum", float(rows.max()), limit.maximum
-    if rows.numel() >= P99_ROWS:
-        yield "p99", float(torch.quantile(rows, 0.99)), limit.p99
-    if rows.numel() >= MEDIAN_ROWS:
-        yield "median", float(rows.median()), limit.median
+    return tuple(int(i) for i in np.unravel_index(place, tuple(shape)))
 
 
 def _octaves(contract: Contract, output: Output, rows: Tensor, axes: Sizes) -> tuple[float, ...]:
@@ -252,12 +261,17 @@ def against_bar(
         if element is not None:
             return _example(setting, name, _Worst(math.inf, "class", "all", None, None, ()), element, held, got)
         difference = torch.where(torch.isfinite(held), got - held, 0.0)
-        errors, sizes = difference.square().mean(-1), torch.nan_to_num(held).square().mean(-1)
-        for group, where_rows in _parts(contract, spec, axes):
-            error, size = errors.flatten()[where_rows].mean().sqrt(), sizes.flatten()[where_rows].mean().sqrt()
-            if not (error <= limit * level[name] * size):
-                row = _unravel(int(where_rows[errors.flatten()[where_rows].argmax()]), errors.shape)
-                place = [*row, int(difference[row].abs().argmax())]
-                units = float(error / (level[name] * size))
-                return _example(setting, name, _Worst(units / limit, "bar", group, units, limit, ()), place, held, got)
+        names, group = groups_of(contract, spec, axes)
+        flat, count = group.flatten(), len(names)
+        errors, sizes = difference.square().mean(-1).flatten(), torch.nan_to_num(held).square().mean(-1).flatten()
+        totals = [torch.bincount(flat, weights=x, minlength=count).sqrt() for x in (errors, sizes)]
+        # Both are sums over the same rows, so that their ratio is that of the root mean squares.
+        beyond = ~(totals[0] <= limit * level[name] * totals[1])
+        if bool(beyond.any()):
+            at = int(beyond.nonzero()[0])
+            inside = torch.where(flat == at, errors, -1.0)
+            row = _unravel(int(inside.argmax()), group.shape)
+            place = [*row, int(difference[row].abs().argmax())]
+            units = float(totals[0][at] / (level[name] * totals[1][at]))
+            return _example(setting, name, _Worst(units / limit, "bar", names[at], units, limit, ()), place, held, got)
     return None

@@ -22,7 +22,7 @@ from bot.verify.calls import Worker
 from bot.verify.counterexample import save
 from bot.verify.exam import Exam, Stage, Watch
 from bot.verify.oracle import load_oracle
-from bot.verify.plan import baseline_kernels, plan_checks, plan_stages
+from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages
 from bot.verify.stages.answers import correctness, probes, smoke
 from bot.verify.stages.baselines import screen_baselines
 from bot.verify.stages.build import build
@@ -74,7 +74,10 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
     exam = open_exam(job, loaded, worker, watch)
     commitment = hashlib.sha256(exam.salt).hexdigest()
     watch(Commitment(sha256=commitment))
-    refusal = _run(exam)
+    try:
+        refusal = _run(exam)
+    finally:
+        exam.close()
     if job.keep is not None and exam.shown:
         save(Path(job.keep), exam.shown)
     return Evaluation(
@@ -103,13 +106,12 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
 
 def _run(exam: Exam) -> Refusal | None:
     """All stages; returns what refused the candidate."""
-    # The worker imports torch while draws and expected values are computed here.
-    worker = exam.candidate_worker
+    if exam.planned("timing") and exam.job.mode != "claim":
+        exam.prewarm(len(exam.baselines_planned) + 2 * ROUNDS[exam.job.mode], house=exam.planned("controls") > 0)
     for index in range(len(exam.checks)):
         exam.question(index)
     if exam.planned("timing"):
-        worker.ready()
-        worker.stop()
+        exam.settle()
         screen_baselines(exam)
     refusal: Refusal | None = None
     for name, stage in STAGE_FUNCTIONS.items():

@@ -88,6 +88,8 @@ class Exam:
     bar: Kernel | None = None
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
+    pool: list[Worker] = field(default_factory=list)
+    house: Worker | None = None
 
     @property
     def contract(self) -> Contract:
@@ -131,8 +133,34 @@ class Exam:
         own = [i for i, check in enumerate(self.checks) if check.stage == stage]
         return [own[i] for i in self.root.child("order", stage).shuffled(len(own))]
 
-    def worker(self, *, fork: bool = False) -> Worker:
-        """A fresh worker; it gets ready while the verifier goes on."""
+    def prewarm(self, count: int, *, house: bool) -> None:
+        """Start workers that will be needed, in the order they will be asked for: they import torch while draws and
+        expected values are computed. `house`: also the one that forks a child for each kernel of ours."""
+        self.pool += [self._start() for _ in range(count)]
+        self.house = self._start(fork=True) if house else None
+
+    def settle(self) -> None:
+        """Wait until every worker is up, and stop it: nothing of ours or theirs may run beside a timed call."""
+        for worker in filter(None, (self.waiting, *self.pool, self.house)):
+            worker.ready()
+            worker.stop()
+
+    def worker(self) -> Worker:
+        """A worker in which nothing has run."""
+        return self.pool.pop(0) if self.pool else self._start()
+
+    def house_worker(self) -> Worker:
+        """The worker for kernels of ours."""
+        worker, self.house = self.house or self._start(fork=True), None
+        return worker
+
+    def close(self) -> None:
+        """End the workers that were not needed."""
+        for worker in filter(None, (*self.pool, self.house)):
+            worker.close()
+        self.pool.clear()
+
+    def _start(self, *, fork: bool = False) -> Worker:
         return Worker(self.contract, self.job.sandbox, self.cpus, start_cpus=self.own_cpus, fork=fork)
 
     def question(self, index: int) -> Question:

@@ -28,17 +28,25 @@ def oracle(*, q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_stat
     final = v.new_zeros(sequences, heads, values, keys) if initial_state is None else initial_state.clone()
     read = v.new_empty(tokens, heads, 2, values)
     delta = v.new_empty(tokens, heads, values)
+    # Views of every token at once: indexing inside the loop costs as much as the arithmetic.
+    decays, readers, results, writers = (x.unbind(0) for x in (decay, reads, read, written))
+    values_in, recalled, deltas, gains, outer = (
+        x.unbind(0) for x in (v, read[:, :, 0], delta, gain, delta[:, :, None, :])
+    )
     offsets = cu_seqlens.tolist()
     for n, (first, last) in enumerate(pairwise(offsets)):
         state = final[n].transpose(1, 2).contiguous()
         copy = torch.empty_like(state)
+        ones = torch.ones_like(state)
         for t in range(first, last):
             if (t - first) % COPY_LIFETIME == 0:
-                rounding = noise(torch.ones_like(state))
-            state.mul_(decay[t])
-            torch.bmm(reads[t], torch.mul(state, rounding, out=copy), out=read[t])
-            torch.sub(v[t], read[t][:, 0], out=delta[t]).mul_(gain[t])
-            state.addcmul_(written[t], delta[t][:, None, :])
+                rounding = noise(ones)
+            state.mul_(decays[t])
+            # Without noise the copy is the state itself.
+            held = state if rounding is ones else torch.mul(state, rounding, out=copy)
+            torch.bmm(readers[t], held, out=results[t])
+            torch.sub(values_in[t], recalled[t], out=deltas[t]).mul_(gains[t])
+            state.addcmul_(writers[t], outer[t])
         final[n] = state.transpose(1, 2)
     # The output reads the state after the update: S' q = S q + d (k · q), with S the decayed state.
     overlap = (written[..., 0] * reads[:, :, 1]).sum(-1, keepdim=True)

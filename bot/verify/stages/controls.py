@@ -12,7 +12,7 @@ def controls(exam: Exam) -> Outcome:
     """Grade the exam."""
     refused: list[ControlResult] = []
     accepted: list[ControlResult] = []
-    with exam.worker(fork=True) as worker:
+    with exam.house_worker() as worker:
         for control in exam.contract.controls:
             exam.progress("controls", len(refused), control.file)
             refused.append(_try(exam, worker, control.file, list(control.fails)))
