@@ -172,19 +172,28 @@ class Accuracy(Frozen):
 
 
 class ControlResult(Frozen):
-    """One control or faithful variant. `margin`: error over limit where it was refused, or at its worst point."""
+    """One kernel whose answer is known. `margin`: error over limit where it was refused, or at its worst point.
+
+    `variant`: how a control hides (gated) or how mild it is (graded); empty for the plain ones.
+    """
 
     file: str
+    variant: str = ""
     refused: bool
     where: str
     margin: float | None
 
 
 class Grade(Frozen):
-    """How the exam did against kernels whose answer is known."""
+    """How the exam did against kernels whose answer is known.
+
+    `variants`: a secret share of the controls' gated and graded forms. They are reported and decide nothing yet: a
+    mild enough one is an honest kernel, and a gate may stay shut by chance.
+    """
 
     controls: list[ControlResult]
     faithful: list[ControlResult]
+    variants: list[ControlResult] = []
 
     @property
     def survivors(self) -> list[str]:

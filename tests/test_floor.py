@@ -28,7 +28,7 @@ def contract(**fields) -> Contract:
         "compute": {"operands": "bfloat16", "accumulate": "float32"},
         "limits": {},
         "regimes": {"fast": {"doc": "plain"}},
-        "workloads": [{"name": "w", "devices": ["cpu"], "axes": {"lengths": [3, 5], "H": 2}}],
+        "workloads": [{"name": "w", "device": ["cpu"], "axes": {"lengths": [3, 5], "H": 2}}],
         "work": {"operations": [6, "T", "H", "D"]},
     }
     return Contract.model_validate(document | fields)

@@ -200,7 +200,7 @@ def _workloads(remains: Remains) -> Iterator[Problem]:
     if not remains.partial("workloads") and not any(workload.scored for workload in contract.workloads):
         yield Problem("workloads", "no workload is scored")
     for device in DEVICES:
-        anchors = [workload.name for workload in contract.workloads if workload.anchor and device in workload.devices]
+        anchors = [workload.name for workload in contract.workloads if workload.anchor and device in workload.device]
         if len(anchors) > 1:
             yield Problem("workloads", f"only one can be the anchor on {device}: {', '.join(anchors)}")
 

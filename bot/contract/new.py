@@ -54,15 +54,15 @@ regimes:
       x: {kind: normal, mean: {between: [2.0, 6.0]}, std: {between: [0.5, 1.0]}}
     values: {gain: {between: [0.5, 2.0]}}
 
-# Scored workloads are timed: on a CPU they should take more than 1 ms. Add the real ones with `devices: [cuda]`.
+# Scored workloads are timed: on a CPU they should take more than 1 ms. Add the real ones with `device: [cuda]`.
 workloads:
-  - {name: b512_d1024, devices: [cpu], anchor: true, axes: {B: 512, D: 1024}}
-  - {name: b128_d4096, devices: [cpu], axes: {B: 128, D: 4096}}
+  - {name: b512_d1024, device: [cpu], anchor: true, axes: {B: 512, D: 1024}}
+  - {name: b128_d4096, device: [cpu], axes: {B: 128, D: 4096}}
 
 # Draws at sizes that nobody was told.
 hidden:
   - name: odd
-    devices: [cpu, cuda]
+    device: [cpu, cuda]
     draws: 3
     axes: {B: {choice: [1, 3, 65]}, D: {choice: [127, 129, 1000]}}
 
@@ -70,20 +70,20 @@ hidden:
 probes:
   - name: outlier
     breaks: a mean estimated from part of the row
-    devices: [cpu, cuda]
+    device: [cpu, cuda]
     axes: {B: 32, D: 512}
     regime: gaussian
     draws:
       x: {kind: spiked, value: 100.0, of: {kind: normal, std: 1.0}}
   - name: gain_moved
     breaks: a gain of one compiled in
-    devices: [cpu, cuda]
+    device: [cpu, cuda]
     axes: {B: 32, D: 256}
     regime: gaussian
     values: {gain: {choice: [0.25, 3.0]}}
   - name: no_rows
     breaks: a launch with an empty grid
-    devices: [cpu, cuda]
+    device: [cpu, cuda]
     axes: {B: 0, D: 256}
     regime: gaussian
 
@@ -91,7 +91,7 @@ baselines:
   - name: torch_eager
     role: reference
     file: baselines/torch_eager.py
-    devices: [cpu, cuda]
+    device: [cpu, cuda]
 
 # One deliberately wrong kernel for each cheat you fear; `fails` names the places that must see it.
 controls:

@@ -124,7 +124,7 @@ class Workload(Frozen):
     """One concrete set of axis values. A scored workload is timed in every scored regime and counts."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
-    devices: Annotated[list[Device], Field(min_length=1)]
+    device: Annotated[list[Device], Field(min_length=1)]
     axes: Sizes
     scored: bool = True
     anchor: bool = False
@@ -148,7 +148,7 @@ class Hidden(Frozen):
     """Draws at axis values nobody was told, from the legal domain."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
-    devices: Annotated[list[Device], Field(min_length=1)]
+    device: Annotated[list[Device], Field(min_length=1)]
     draws: Annotated[int, Field(ge=1, le=32)]
     axes: dict[Name, HiddenInt | HiddenLengths]
 
@@ -158,7 +158,7 @@ class Probe(Frozen):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,48}$")]
     breaks: Annotated[str, Field(min_length=1)]
-    devices: Annotated[list[Device], Field(min_length=1)]
+    device: Annotated[list[Device], Field(min_length=1)]
     axes: Sizes
     regime: Name
     draws: dict[Name, Distribution] = {}
@@ -180,7 +180,7 @@ class Baseline(Frozen):
     name: Name
     role: Role
     file: Annotated[str, Field(pattern=r"^baselines/[A-Za-z0-9_]+\.py$")]
-    devices: Annotated[list[Device], Field(min_length=1)]
+    device: Annotated[list[Device], Field(min_length=1)]
     requires: Requires | None = None
     doc: str = ""
 
@@ -242,11 +242,11 @@ class Contract(Frozen):
 
     def scored(self, device: Device) -> list[tuple[Workload, str]]:
         """The scored cells on a device: workload × regime."""
-        return [(w, r) for w in self.workloads if w.scored and device in w.devices for r in self.regimes]
+        return [(w, r) for w in self.workloads if w.scored and device in w.device for r in self.regimes]
 
     def anchor(self, device: Device) -> Workload:
         """The workload that stands for the others in smoke tests; the first one unless one is marked."""
-        here = [w for w in self.workloads if device in w.devices]
+        here = [w for w in self.workloads if device in w.device]
         return next((w for w in here if w.anchor), here[0])
 
 

@@ -64,7 +64,7 @@ def _baselines(order: Order, project: Project) -> list[BaselineSource]:
     found = [
         BaselineSource(name=b.name, role=b.role, source=loaded.read(b.file))
         for b in loaded.contract.baselines
-        if order.device in b.devices
+        if order.device in b.device
     ]
     incumbent = project.incumbent(order.contract, order.device)
     return [incumbent, *found] if incumbent is not None and order.start == "incumbent" else found

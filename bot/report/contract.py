@@ -166,7 +166,7 @@ def _workloads(contract: Contract) -> Table:
         role = f"{'yes' if workload.scored else 'no'}{', anchor' if workload.anchor else ''}"
         amounts = (_amount(work.bytes), _amount(work.operations) if contract.work else figures.MISSING)
         table.add_row(
-            workload.name, " ".join(workload.devices), role, *amounts, Text(plain_line(figures.axes(workload.axes)))
+            workload.name, " ".join(workload.device), role, *amounts, Text(plain_line(figures.axes(workload.axes)))
         )
     return table
 
@@ -197,14 +197,14 @@ def _kernels_and_probes(contract: Contract) -> Iterator[Table]:
     hidden = Table("hidden draws", "draws", "devices", "axes", box=None, pad_edge=False)
     for entry in contract.hidden:
         sizes = "; ".join(f"{name}: {_secret(choice)}" for name, choice in entry.axes.items())
-        hidden.add_row(entry.name, str(entry.draws), " ".join(entry.devices), Text(plain_line(sizes)))
+        hidden.add_row(entry.name, str(entry.draws), " ".join(entry.device), Text(plain_line(sizes)))
     probes = Table("probe", "breaks", box=None, pad_edge=False)
     for probe in contract.probes:
         probes.add_row(probe.name, Text(plain_line(probe.breaks)))
     baselines = Table("baseline", "role", "devices", "file", "", box=None, pad_edge=False)
     for baseline in contract.baselines:
         doc = Text(plain_line(baseline.doc))
-        baselines.add_row(baseline.name, baseline.role, " ".join(baseline.devices), baseline.file, doc)
+        baselines.add_row(baseline.name, baseline.role, " ".join(baseline.device), baseline.file, doc)
     controls = Table("control", "cheat", "fails in", box=None, pad_edge=False)
     for control in contract.controls:
         controls.add_row(control.file, Text(plain_line(control.cheat)), Text(plain_line(", ".join(control.fails))))

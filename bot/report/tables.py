@@ -83,6 +83,8 @@ class GradeRow:
     weakest: float | None
     accepted: int
     faithful: int
+    hidden_caught: int
+    hidden: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,8 @@ def grade_row(evaluations: Sequence[Evaluation]) -> GradeRow | None:
         weakest=min(margins, default=None),
         accepted=sum(not variant.refused for variant in faithful),
         faithful=len(faithful),
+        hidden_caught=sum(control.refused for grade in grades for control in grade.variants),
+        hidden=sum(len(grade.variants) for grade in grades),
     )
 
 

@@ -32,7 +32,8 @@ def print_verdict(evaluation: Evaluation, verdict: Verdict, console: Console) ->
     if grade:
         weakest = f" (weakest margin {figures.ratio(grade.weakest)})" if grade.weakest else ""
         caught = f"caught {grade.caught}/{grade.controls} controls{weakest}"
-        console.print(Text(f"{caught}, accepted {grade.accepted}/{grade.faithful} honest variants"))
+        hidden = f"; of gated and graded controls {grade.hidden_caught}/{grade.hidden} caught" if grade.hidden else ""
+        console.print(Text(f"{caught}, accepted {grade.accepted}/{grade.faithful} honest variants{hidden}"))
 
 
 def _stages(evaluation: Evaluation) -> Table:

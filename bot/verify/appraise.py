@@ -81,7 +81,7 @@ def appraise(loaded: LoadedContract, order: Order, salt: str, watch: Watch) -> C
 def _static(appraisal: Appraisal) -> None:
     """What follows from the file, but is about what an exam needs rather than about the file."""
     contract, found = appraisal.contract, appraisal.found
-    if not any(appraisal.order.device in workload.devices for workload in contract.workloads):
+    if not any(appraisal.order.device in workload.device for workload in contract.workloads):
         found.add("workloads", f"none is for {appraisal.order.device}: nothing can be tried there")
     if not contract.faithful:
         found.add("faithful", "no honest variant: nothing shows that an honest kernel can pass")
@@ -189,7 +189,7 @@ def _baselines(appraisal: Appraisal, cases: Sequence[Drawn]) -> None:
     """A baseline that is importable here answers a call; how accurate it is, each exam finds out."""
     for index, baseline in enumerate(appraisal.contract.baselines):
         needs = baseline.requires
-        if appraisal.order.device not in baseline.devices or (needs and not importlib.util.find_spec(needs.module)):
+        if appraisal.order.device not in baseline.device or (needs and not importlib.util.find_spec(needs.module)):
             continue
         for drawn, answer in appraisal.trials.ask(baseline.file, cases[:1]):
             if isinstance(answer, Failure):

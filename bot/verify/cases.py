@@ -103,13 +103,13 @@ def hidden_recipes(contract: Contract, device: Device, stream: Stream) -> Iterat
     """Draws at secret axis values, the regimes taking turns from a secret start."""
     regimes = list(contract.regimes)
     for hidden in contract.hidden:
-        if device not in hidden.devices:
+        if device not in hidden.device:
             continue
         start = int(stream.child(hidden.name, "regime").below(len(regimes))[0])
         for number in range(hidden.draws):
             axes = _hidden_axes(contract, hidden, stream.child(hidden.name, number))
             regime = regimes[(start + number) % len(regimes)]
-            workload = Workload(name=hidden.name, devices=[device], axes=axes, scored=False)
+            workload = Workload(name=hidden.name, device=[device], axes=axes, scored=False)
             recipe = cell_recipe(contract, workload, regime)
             yield Recipe("hidden", hidden.name, axes, recipe.draws, recipe.values, recipe.absent, recipe.limits)
 

@@ -28,6 +28,11 @@ from bot.verify.stages.baselines import screen_baselines
 from bot.verify.stages.build import build
 from bot.verify.stages.controls import controls
 from bot.verify.stages.timing import timing
+from bot.verify.variants import draw_variants
+
+VARIANT_SHARE = 0.1
+"""Share of all gated and graded controls that one exam meets, at least one of each kind of gate. design.md asks for a
+quarter, which adds 13 s to a KDA exam on two slow cores; the judge's own issue raises it with a faster oracle."""
 
 
 def open_exam(job: Job, loaded: LoadedContract, worker: Worker | None, watch: Watch, salt: bytes | None = None) -> Exam:
@@ -49,6 +54,8 @@ def open_exam(job: Job, loaded: LoadedContract, worker: Worker | None, watch: Wa
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
     exam.checks = plan_checks(exam)
     exam.baselines_planned = baseline_kernels(exam)
+    if job.mode == "exam":
+        exam.variants = draw_variants(loaded, exam.root.child("variants"), VARIANT_SHARE)
     exam.plan = plan_stages(exam)
     return exam
 

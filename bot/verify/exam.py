@@ -31,6 +31,7 @@ from bot.verify.compare import Judgement, Setting, judge, noise_level
 from bot.verify.draws import Array
 from bot.verify.oracle import Expected, OracleFunction, Tensor, expect, tensor_of
 from bot.verify.philox import Stream
+from bot.verify.variants import Variant
 
 Watch = Callable[[Progress | Commitment], None]
 
@@ -90,6 +91,7 @@ class Exam:
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)
     house: Worker | None = None
+    variants: list[Variant] = field(default_factory=list)
 
     @property
     def contract(self) -> Contract:

@@ -24,14 +24,14 @@ def plan_checks(exam: Exam) -> list[Check]:
     if mode == "quick":
         hidden = list({recipe.name: recipe for recipe in hidden}.values())
     checks += [Check("correctness", recipe, number, "same") for number, recipe in enumerate(hidden)]
-    probes = (probe for probe in contract.probes if device in probe.devices)
+    probes = (probe for probe in contract.probes if device in probe.device)
     checks += [Check("probes", probe_recipe(contract, probe), 0, "same") for probe in probes]
     return checks
 
 
 def _cells(exam: Exam, anchor: Workload) -> list[tuple[Workload, str]]:
     """All cells; in quick mode the anchor in every regime smoke leaves, and the others in one secret regime each."""
-    cells = [(w, r) for w in exam.contract.workloads if exam.device in w.devices for r in exam.contract.regimes]
+    cells = [(w, r) for w in exam.contract.workloads if exam.device in w.device for r in exam.contract.regimes]
     if exam.job.mode != "quick":
         return cells
     regimes = list(exam.contract.regimes)
@@ -46,7 +46,7 @@ def baseline_kernels(exam: Exam) -> list[tuple[Kernel, Baseline | None]]:
     found: list[tuple[Kernel, Baseline | None]] = [
         (Kernel(b.name, exam.loaded.read(b.file), b.role), b)
         for b in exam.contract.baselines
-        if exam.device in b.devices
+        if exam.device in b.device
     ]
     if exam.job.incumbent is not None:
         held = exam.job.incumbent
@@ -72,5 +72,5 @@ def plan_stages(exam: Exam) -> dict[StageName, int]:
         "build": int(mode != "claim"),
         **drawn,
         "timing": len(exam.scored()) * ROUNDS[mode] if measured else 0,
-        "controls": len(contract.controls) + len(contract.faithful) if mode == "exam" else 0,
+        "controls": len(contract.controls) + len(contract.faithful) + len(exam.variants) if mode == "exam" else 0,
     }

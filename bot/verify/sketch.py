@@ -27,7 +27,7 @@ def sketch(loaded: LoadedContract, order: Order, salt: str) -> Sketched:
         UsageError: no workload is for the device.
     """
     contract = loaded.contract
-    if not any(order.device in workload.devices for workload in contract.workloads):
+    if not any(order.device in workload.device for workload in contract.workloads):
         raise UsageError(f"contract {contract.name} has no workload for {order.device}")
     workload, sketches = contract.anchor(order.device), []
     for regime in contract.regimes:

@@ -48,7 +48,7 @@ class Drawn:
 def places(contract: Contract, device: Device, stream: Stream) -> Iterator[Place]:
     """Every cell, hidden draw and probe of a device."""
     regimes = list(contract.regimes)
-    for number, workload in enumerate(w for w in contract.workloads if device in w.devices):
+    for number, workload in enumerate(w for w in contract.workloads if device in w.device):
         # No regime is always the first to meet a workload: a kernel that keeps its first answer is right there.
         start = number % len(regimes)
         for regime in (*regimes[start:], *regimes[:start]):
@@ -57,7 +57,7 @@ def places(contract: Contract, device: Device, stream: Stream) -> Iterator[Place
     for recipe in hidden_recipes(contract, device, stream.child("hidden")):
         yield Place(f"hidden[{numbers[recipe.name]}]", recipe)
     for index, probe in enumerate(contract.probes):
-        if device in probe.devices:
+        if device in probe.device:
             yield Place(f"probes[{index}]", probe_recipe(contract, probe))
 
 

@@ -60,13 +60,13 @@ CONTRACT = Contract.model_validate(
         "limits": {"y": {"median": LIMIT, "p99": 17.77, "maximum": 27.77, "source": "made up"}},
         "regimes": {"plain": {"doc": "Ordinary values.", "draws": {}}},
         "workloads": [
-            {"name": "small", "devices": ["cpu"], "axes": {"L": [8, 8], "H": 2}},
-            {"name": "huge", "devices": ["cuda"], "axes": {"L": [4096], "H": 8}},
+            {"name": "small", "device": ["cpu"], "axes": {"L": [8, 8], "H": 2}},
+            {"name": "huge", "device": ["cuda"], "axes": {"L": [4096], "H": 8}},
         ],
         "hidden": [
             {
                 "name": "odd_lengths",
-                "devices": ["cpu"],
+                "device": ["cpu"],
                 "draws": 2,
                 "axes": {"L": {"total": [1, 50], "count": [1, 3]}, "H": {"choice": [1, 3]}},
             }
@@ -75,7 +75,7 @@ CONTRACT = Contract.model_validate(
             {
                 "name": "all_zero",
                 "breaks": "a division by the norm",
-                "devices": ["cpu"],
+                "device": ["cpu"],
                 "axes": {"L": [4], "H": 1},
                 "regime": "plain",
             }

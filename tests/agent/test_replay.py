@@ -80,7 +80,6 @@ def test_the_committed_recording_tries_three_kernels_and_submits_the_last() -> N
     calls = [c for entry in entries if isinstance(entry, Turn) for c in entry.calls]
     assert [c.name for c in calls if c.name not in {"read", "journal"}] == [
         *["write", "check"] * 3,
-        "time",
         "submit",
     ]
     paths = {c.arguments["path"] for c in calls if c.name not in {"read", "journal"}}

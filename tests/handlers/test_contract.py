@@ -122,7 +122,7 @@ MISTAKES = {
         "only one can be the anchor on cpu",
     ),
     "nothing scored": (
-        ("devices: [cpu], axes: {H: 4", "devices: [cpu], scored: false, axes: {H: 4"),
+        ("device: [cpu], axes: {H: 4", "device: [cpu], scored: false, axes: {H: 4"),
         "workloads",
         "no wo",
     ),

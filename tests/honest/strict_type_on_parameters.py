@@ -21,5 +21,7 @@ def run(x, offset, scale, cu_seqlens, y):
     rows = rows - rows.mean(dim=-1, keepdim=True)
     if offset is not None:
         lengths = torch.from_numpy(numpy.diff(cu_seqlens.numpy()))
-        rows = rows + torch.repeat_interleave(torch.nn.Parameter(offset, requires_grad=False), lengths, dim=0)[:, None, :]
+        rows = (
+            rows + torch.repeat_interleave(torch.nn.Parameter(offset, requires_grad=False), lengths, dim=0)[:, None, :]
+        )
     y.copy_((factor * rows).as_subclass(torch.Tensor))

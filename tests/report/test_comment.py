@@ -42,7 +42,7 @@ run 1 of 1 · 2 attempts, 2 refused on the way · cpu, x86_64 · kda_prefill@`4f
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
 | T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.50x (1.49–1.51, n=20)** | faster | – |
-| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.41, n=20)** | faster | – |
+| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.42, n=20)** | faster | – |
 
 Of each workload the slowest regime against the bar. Times are medians of the verifier's clock; candidate and bar interleaved call by call in fresh workers, the bar never above its time alone; the other baselines alone. A/A floor 0.21 %; n counts pairs of calls, intervals are 95 %.
 Not compared: fla (official) is unavailable: `no module fla`.
@@ -63,7 +63,7 @@ Bold: above half its limit. A full bar is the median's limit.
 | T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.50x (1.50–1.51, n=20)** | faster | – |
 | T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.50x (1.49–1.51, n=20)** | faster | – |
 | mixed | fast | 2.85 | 3.99 | 5.19 | **1.40x (1.39–1.41, n=20)** | faster | – |
-| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.41, n=20)** | faster | – |
+| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.42, n=20)** | faster | – |
 
 </details>
 
