@@ -86,7 +86,7 @@ Not checked: other devices and versions; sizes outside the contract's legal doma
 <details><summary>Conditions</summary>
 
 - cores 2, threads a worker 1, sandbox bubblewrap
-- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `60c3e26`
+- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `52b3fd0`
 - agent: model `replay`, 14 turns, 24000 tokens in and 5100 out, 62 s, stopped because `submitted`
 - feedback to the agent took 3.0 s in the median, 3.1 s at most (n=3)
 

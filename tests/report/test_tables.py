@@ -71,7 +71,9 @@ def test_stage_checks_add_up_and_the_worst_status_shows():
 
 def test_the_grade_counts_survivors_and_the_weakest_margin():
     found = tables.grade_row([evaluation(grade=grade(survivors=["controls/constant_norm.py"]))])
-    assert found == tables.GradeRow(caught=1, controls=2, weakest=4.4, accepted=1, faithful=1, hidden_caught=0, hidden=0)
+    assert found == tables.GradeRow(
+        caught=1, controls=2, weakest=4.4, accepted=1, faithful=1, hidden_caught=0, hidden=0
+    )
     assert tables.grade_row([evaluation("full")]) is None
 
 
