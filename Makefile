@@ -30,7 +30,8 @@ serve: venv
 	$(BIN)/proctor demo --serve
 
 test: venv
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -q
+	$(BIN)/python -m pytest -n $(WORKERS) -q -m 'not alone'
+	$(BIN)/python -m pytest -q -m alone
 
 lint: venv
 	$(BIN)/ruff check .

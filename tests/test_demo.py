@@ -19,7 +19,7 @@ from bot.verdict import Kind
 ROOT = Path(__file__).parents[1]
 CHROMIUM = Path("/usr/bin/chromium")
 
-pytestmark = [pytest.mark.sandbox, pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.sandbox, pytest.mark.alone, pytest.mark.timeout(900)]
 
 
 @dataclass

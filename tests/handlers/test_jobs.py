@@ -61,6 +61,7 @@ def statuses(github: GitHub, sha: str) -> dict[str, str]:
     return {status.context: status.state for status in reversed(github.statuses(sha))}
 
 
+@pytest.mark.alone
 def test_from_label_to_approval(slow_town: Town) -> None:
     town, github = slow_town, slow_town.github
     issue = town.open_issue()
@@ -105,6 +106,7 @@ def test_from_label_to_approval(slow_town: Town) -> None:
     assert statuses(github, pull.head_sha)[APPROVAL] == "success"
 
 
+@pytest.mark.alone
 def test_an_approving_review_counts_and_a_visitors_does_not(slow_town: Town) -> None:
     town, github = slow_town, slow_town.github
     _, run = town.label(town.open_issue())
@@ -167,6 +169,7 @@ def test_a_candidate_that_is_right_only_until_it_is_timed_is_refused_by_the_exam
     assert published.verdict.kind == Kind.INCORRECT
 
 
+@pytest.mark.alone
 def test_a_control_edited_to_be_honest_makes_the_verifier_weak(slow_town: Town) -> None:
     (slow_town.project.contracts / "center" / "controls" / "no_mean.py").write_text(HONEST, encoding="utf-8")
     issue = slow_town.open_issue()

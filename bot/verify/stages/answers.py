@@ -39,7 +39,7 @@ def _ask_all(exam: Exam, stage: StageName) -> Outcome:
         answer = ask(exam, index)
         if isinstance(answer, Failure):
             return Outcome(done, refuse(stage, question.case.where, answer))
-        if question.check.recipe.kind == "cell":
+        if exam.in_ledger(question.check):
             exam.note_accuracy(exam.candidate.name, answer)
         if answer.counterexample is not None:
             refusal = incorrect(stage, question, answer.counterexample)

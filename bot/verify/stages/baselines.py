@@ -67,10 +67,9 @@ def _importable(requires: Requires) -> bool:
 
 def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
     """Ask it the first draw of every scored cell; returns what was wrong, or nothing."""
-    scored = {f"{w.name}/{r}" for w, r in exam.scored()}
     wrong = ""
     for index, check in enumerate(exam.checks):
-        if check.stage != "correctness" or check.recipe.name not in scored or check.number != 0:
+        if not exam.in_ledger(check):
             continue
         question = exam.question(index)
         answer = worker.run(question.case, exam.root.child("baseline", kernel.name, index))

@@ -209,7 +209,6 @@ def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
         expected = expect(exam.contract, exam.oracle, pair.case, cell.stream.child("oracle", pair.number))
         question = Question(Check("timing", cell.recipe, 0, "same"), pair.case, expected)
         judgement = exam.judge(question, pair.candidate)
-        exam.note_accuracy(exam.candidate.name, judgement)
         if judgement.counterexample is not None:
             raise _Refused(incorrect("timing", question, judgement.counterexample))
     example = against_bar(
