@@ -7,6 +7,7 @@ from tests.museum import Exhibit, Record, examine, exhibits, holds
 FILES = exhibits("honest", "hazard")
 
 
+@pytest.mark.museum
 @pytest.mark.sandbox
 @pytest.mark.parametrize("exhibit", FILES, ids=lambda exhibit: exhibit.file.stem)
 def test_no_honest_kernel_is_refused(exhibit: Exhibit, record_property: Record) -> None:
