@@ -168,7 +168,8 @@ def tell(forge: Forge, actions: Actions, say: Callable[[str], None]) -> Story:
 
 def _refused(actions: Actions) -> int:
     """Candidates refused on the way, counted in the agents' own records."""
-    runs = [RunFolder(path.parent).agent() for path in sorted(actions.folder.glob("*/run/agent.json"))]
+    folders = [RunFolder(path.parent) for path in sorted(actions.folder.glob("*/run/agent.json"))]
+    runs = [folder.agent() for folder in folders if folder.order().kind == "optimize"]
     return sum(attempt.evaluation.refusal is not None for run in runs if run for attempt in run.attempts)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from bot.errors import UsageError
-from bot.evaluation import Evaluation
+from bot.evaluation import AgentRun, Evaluation
 from bot.github.api import Pull
 from bot.github.approvals import Evidence, evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_of
@@ -18,10 +18,11 @@ from bot.verdict import Verdict, decide
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Order and runs of one pull request, oldest run first."""
+    """Order and runs of one pull request, oldest run first, and how its candidate came to be."""
 
     order: Order
     evaluations: list[Evaluation]
+    agent_run: AgentRun | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -65,9 +66,12 @@ def load_record(pull: Pull, operation: str, remote: Remote) -> Record:
         runs |= read_files(remote, sha, paths) if paths else {}
     if not runs:
         raise UsageError(f"pull request {pull.number} holds no evaluation")
+    told = f"{folder}/agent.json"
+    known = read_files(remote, pull.head_sha, [told]) if told in list_files(remote, pull.head_sha, folder) else {}
     return Record(
         parse_document(Order, order, "order.json"),
         [parse_document(Evaluation, runs[path], path) for path in sorted(runs)],
+        parse_document(AgentRun, known[told], told) if known else None,
     )
 
 

@@ -9,7 +9,6 @@ from typing import Literal
 from bot.contract.load import load_contract
 from bot.contract.schema import Device
 from bot.errors import UsageError
-from bot.evaluation import Evaluation
 from bot.github import sticky
 from bot.github.api import GitHub, Pull
 from bot.github.claims import claim_ref, issue_branch, issue_of
@@ -26,7 +25,7 @@ from bot.github.events import (
 from bot.github.push import Remote, read_files
 from bot.github.request import read_request
 from bot.handlers.approve import approve
-from bot.handlers.evidence import load_record, operation_of
+from bot.handlers.evidence import Record, load_record, operation_of
 from bot.handlers.project import Project
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.sanitize import code_span
@@ -160,7 +159,7 @@ def _rerun(event: CommentCreated, tools: Gate) -> Passed:
         if not event.on_pull:
             raise UsageError("`/rerun-bench` belongs on a pull request of the bot; this is an issue")  # noqa: TRY301
         pull = github.pull(event.number)
-        order, candidate, past = read_pull(pull, tools)
+        order, candidate, record = read_pull(pull, tools)
     except UsageError as error:
         return _answer(event, tools, "confused", str(error))
     if not github.claim(claim_ref(event.number, event.key), order.base_sha):
@@ -168,13 +167,15 @@ def _rerun(event: CommentCreated, tools: Gate) -> Passed:
     github.react(event.comment_id, "rocket")
     tools.folder.write_order(order)
     tools.folder.write_candidate(candidate)
-    for number, evaluation in enumerate(past, start=1):
+    if record.agent_run is not None:
+        tools.folder.write_agent(record.agent_run)
+    for number, evaluation in enumerate(record.evaluations, start=1):
         tools.folder.write_evaluation(evaluation, number)
     return Passed(f"run {order.run_number} of pull request {pull.number}", go=True)
 
 
-def read_pull(pull: Pull, tools: Gate) -> tuple[Order, Candidate, list[Evaluation]]:
-    """What a pull request of ours holds: the kernel's bytes at its head, and the evaluations of earlier runs.
+def read_pull(pull: Pull, tools: Gate) -> tuple[Order, Candidate, Record]:
+    """What a pull request of ours holds: the kernel's bytes at its head, and the record of earlier runs.
 
     Raises:
         UsageError: it is not one of ours, is closed or a fork's, or touches what a candidate may not.
@@ -206,7 +207,7 @@ def read_pull(pull: Pull, tools: Gate) -> tuple[Order, Candidate, list[Evaluatio
             "run_number": len(record.evaluations) + 1,
         }
     )
-    return order, Candidate(path=path, source=source), record.evaluations
+    return order, Candidate(path=path, source=source), record
 
 
 def _refuse(github: GitHub, number: int, why: str) -> Passed:

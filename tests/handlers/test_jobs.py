@@ -93,6 +93,7 @@ def test_from_label_to_approval(slow_town: Town) -> None:
     assert again.verdict.runs == 2
     assert github.pull(pull.number).head_sha == pull.head_sha, "a rerun never pushes to the pull request"
     assert len(town.said(pull.number)) == 2, "the report is renewed in place, beside the command"
+    assert "claimed, not a speedup" in town.said(pull.number)[0], "a rerun keeps what was refused on the way"
     runs = load_record(pull, "center", town.remote).evaluations
     assert len(runs) == 2
     assert runs[0].salt != runs[1].salt
