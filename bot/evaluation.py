@@ -10,8 +10,6 @@ from bot import digest
 from bot.contract.distribution import Frozen
 from bot.contract.schema import Device, Role
 
-SCHEMA_VERSION = 1
-
 Nanoseconds = Annotated[int, Field(ge=0, le=2**53)]
 """A duration; above 2**53 a JSON number is not exact, and RFC 8785 has no canonical form for it."""
 
