@@ -13,12 +13,25 @@ from bot.contract.schema import Device, Role
 Nanoseconds = Annotated[int, Field(ge=0, le=2**53)]
 """A duration; above 2**53 a JSON number is not exact, and RFC 8785 has no canonical form for it."""
 
-Mode = Literal["quick", "full", "exam", "claim"]
+Mode = Literal["quick", "full", "exam", "confirm", "claim"]
 """quick: is it right so far, for the agent's loop. full: all but controls. exam: everything, for the record.
+confirm: what an exam holds once more with a new salt, without controls and clean runs; never asked for by itself.
 claim: times a refused candidate once, judging nothing, so that a report can show what was claimed."""
 
-StageName = Literal["build", "smoke", "correctness", "probes", "timing", "controls"]
-STAGES: tuple[StageName, ...] = ("build", "smoke", "correctness", "probes", "timing", "controls")
+StageName = Literal[
+    "build", "smoke", "correctness", "probes", "influence", "relations", "integrity", "timing", "controls"
+]
+STAGES: tuple[StageName, ...] = (
+    "build",
+    "smoke",
+    "correctness",
+    "probes",
+    "influence",
+    "relations",
+    "integrity",
+    "timing",
+    "controls",
+)
 
 RefusalKind = Literal["incorrect", "tampered", "build_failed", "timed_out"]
 
@@ -48,18 +61,23 @@ class Job(Frozen):
     keep: str | None = None
 
 
+Statistic = Literal["median", "p99", "maximum", "class", "bar", "leak", "relation", "set"]
+
+
 class Counterexample(Frozen):
     """The worst element of the comparison that refused a candidate.
 
-    `where`: cell, probe or hidden draw; `statistic`: median, p99, maximum, or class (finite, inf, NaN);
-    `error_units` and `limit_units` in noise units; `index` into the output.
+    `where`: cell, probe or hidden draw; `statistic`: median, p99, maximum, or class (finite, inf, NaN); bar, leak and
+    relation compare with another answer instead, whose value `oracle` then holds: the bar's, the candidate's own before
+    an input was changed that must not matter, its own to the same question put otherwise. set: an element that does not
+    belong to a set. `error_units` and `limit_units` in noise units; `index` into the output.
     """
 
     where: str
     axes: dict[str, int | list[int]]
     output: str
     group: str
-    statistic: Literal["median", "p99", "maximum", "class", "bar"]
+    statistic: Statistic
     error_units: float | None
     limit_units: float | None
     index: list[int]
@@ -78,8 +96,40 @@ class FailedProbe(Frozen):
     margin: float | None = None
 
 
+class Smallest(Frozen):
+    """The smallest input found that the candidate still gets wrong: sizes shrunk, then values made plain.
+
+    `inputs`: what each tensor holds now: as drawn, zeros, ones, absent. `tried`: how many smaller ones were asked.
+    """
+
+    counterexample: Counterexample
+    inputs: dict[str, Literal["as drawn", "zeros", "ones", "absent"]]
+    tried: Annotated[int, Field(ge=0)]
+
+
+class Influence(Frozen):
+    """How the candidate answers to one input: a picture of eight parts of it (rows) by eight parts of each output, the
+    outputs side by side, for a change in one part at a time.
+
+    `axis`: what is cut into equal parts: `tokens` of each sequence, or an axis by name. `shares`: the candidate's
+    change along the oracle's, over the oracle's own; 1: as it must be, 0: not read; None: the oracle does not answer
+    either. `leaks`: whether something changed that must not.
+    """
+
+    input: str
+    axis: str
+    outputs: list[str]
+    shares: list[list[float | None]]
+    leaks: list[list[bool]]
+
+
 class Refusal(Frozen):
-    """Why a candidate is refused: the first fact that decided it. `check`: which planned draw showed it, by number."""
+    """Why a candidate is refused: the first fact that decided it. `check`: which planned draw showed it, by number;
+    `call`: which timed call of a cell did (`round/call`), or which relation.
+
+    The rest is for people, found afterwards, and decides nothing: `diagnosis`, `smallest`, and `influence` of the
+    inputs on a draw of the cell named in `influence_where`.
+    """
 
     kind: RefusalKind
     stage: StageName
@@ -87,7 +137,11 @@ class Refusal(Frozen):
     reason: str
     counterexample: Counterexample | None = None
     check: int | None = None
+    call: str = ""
     diagnosis: list[FailedProbe] = []
+    smallest: Smallest | None = None
+    influence: list[Influence] = []
+    influence_where: str = ""
 
 
 class StageRecord(Frozen):
@@ -169,14 +223,20 @@ class Accuracy(Frozen):
     limit_maximum: float
 
 
+MUST_SEE = 0.5
+"""A control must miss a limit three times over (contract check), so that half of its error is still refused."""
+
+
 class ControlResult(Frozen):
     """One kernel whose answer is known. `margin`: error over limit where it was refused, or at its worst point.
 
-    `variant`: how a control hides (gated) or how mild it is (graded); empty for the plain ones.
+    `variant`: how a control hides (gated) or how mild it is (graded); empty for the plain ones. `severity`: the share
+    of a graded control's error that is left in it.
     """
 
     file: str
     variant: str = ""
+    severity: float | None = None
     refused: bool
     where: str
     margin: float | None
@@ -185,8 +245,8 @@ class ControlResult(Frozen):
 class Grade(Frozen):
     """How the exam did against kernels whose answer is known.
 
-    `variants`: a secret share of the controls' gated and graded forms. They are reported and decide nothing yet: a
-    mild enough one is an honest kernel, and a gate may stay shut by chance.
+    `variants`: a secret share of the controls' gated and graded forms. A graded one is the milder the smaller its
+    severity, and mild enough an honest kernel: what counts is `severity`, from which on all were caught.
     """
 
     controls: list[ControlResult]
@@ -195,13 +255,29 @@ class Grade(Frozen):
 
     @property
     def survivors(self) -> list[str]:
-        """Controls that passed."""
-        return [c.file for c in self.controls if not c.refused]
+        """Controls that passed, plain or gated, and graded ones from half the error on: by a control's margin of 3
+        they must be seen."""
+        return [
+            f"{c.file} ({c.variant})" if c.variant else c.file
+            for c in [*self.controls, *self.variants]
+            if not c.refused and (c.severity is None or c.severity >= MUST_SEE)
+        ]
 
     @property
     def refused_faithful(self) -> list[str]:
         """Honest variants that were refused."""
         return [c.file for c in self.faithful if c.refused]
+
+    @property
+    def severity(self) -> float | None:
+        """The least severity from which on every graded control of this exam was caught; None without any."""
+        graded = sorted((c.severity, c.refused) for c in self.variants if c.severity is not None)
+        caught: float | None = None
+        for severity, refused in reversed(graded):
+            if not refused:
+                break
+            caught = severity
+        return caught
 
 
 class Environment(Frozen):
@@ -220,7 +296,8 @@ class Environment(Frozen):
 class Evaluation(Frozen):
     """All facts of one exam of one candidate.
 
-    `scored_cells`: names (`workload/regime`) that must be timed, fixed before candidate code loaded.
+    `scored_cells`: names (`workload/regime`) that must be timed, fixed before candidate code loaded. `confirmation`:
+    the same exam held again with another salt, after this one had refused nothing.
     """
 
     schema_version: Literal[1] = 1
@@ -245,6 +322,13 @@ class Evaluation(Frozen):
     grade: Grade | None = None
     checked_timed_calls: int = 0
     infrastructure: str = ""
+    confirmation: "Evaluation | None" = None
+
+    @property
+    def runs(self) -> "list[Evaluation]":
+        """This exam and the one that confirmed it, each with facts of its own."""
+        alone = self.model_copy(update={"confirmation": None})
+        return [alone, self.confirmation] if self.confirmation else [alone]
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of these facts."""

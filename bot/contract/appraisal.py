@@ -11,13 +11,15 @@ from bot.contract.distribution import Frozen
 from bot.contract.schema import Device, Limit
 from bot.errors import Problem
 
+Task = Literal["check", "calibrate", "sketch", "soak"]
+
 
 class Order(Frozen):
     """What to do with which contract. `salt`: 64 hexadecimal digits from which everything is drawn; empty picks one."""
 
     contracts_dir: str
     contract: str
-    task: Literal["check", "calibrate", "sketch"]
+    task: Task
     device: Device = "cpu"
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     draws: Annotated[int, Field(ge=1, le=256)] = 1
@@ -115,6 +117,38 @@ class Sketched(Frozen):
     sketches: list[Sketch]
 
 
+class Missed(Frozen):
+    """A control that passed or an honest kernel that was refused, and the salt of the exam it happened in."""
+
+    salt: str
+    variant: str
+    severity: float | None
+    where: str
+    margin: float | None
+
+
+class Tally(Frozen):
+    """One kernel of the contract's over many exams. `weakest`: the least margin of a caught control, or the largest
+    share of a limit that an accepted honest kernel came to."""
+
+    kernel: str
+    kind: str
+    asked: int
+    refused: int
+    weakest: float | None = None
+    missed: list[Missed] = []
+
+
+class Soaked(Frozen):
+    """What many exams made of the contract's own kernels: plain, gated and graded controls, and faithful variants."""
+
+    kind: Literal["soaked"] = "soaked"
+    exams: int
+    tallies: list[Tally]
+    seconds: float
+    salt: str
+
+
 class Broken(Frozen):
     """The contract could not be appraised: ours to mend, or the order was wrong."""
 
@@ -123,7 +157,7 @@ class Broken(Frozen):
     text: str
 
 
-Result = Checked | Calibrated | Sketched
-Line = Annotated[Step | Checked | Calibrated | Sketched | Broken, Field(discriminator="kind")]
+Result = Checked | Calibrated | Sketched | Soaked
+Line = Annotated[Step | Checked | Calibrated | Sketched | Soaked | Broken, Field(discriminator="kind")]
 LINES: TypeAdapter[Line] = TypeAdapter(Line)
 """The program's standard output: one JSON object a line, the last a result or what broke."""

@@ -19,6 +19,7 @@ from bot.contract.schema import (
     Limit,
     Output,
     RaggedAxis,
+    Relation,
     ScalarInput,
     Sizes,
     TensorInput,
@@ -45,7 +46,10 @@ def inconsistencies(remains: Remains, folder: Path) -> Iterator[Problem]:
     yield from _probes(remains)
     for index, hidden in remains.numbered("hidden"):
         yield from _hidden(remains, hidden, f"hidden[{index}].axes")
-    for section in ("workloads", "hidden", "probes", "baselines"):
+    for index, relation in remains.numbered("relations"):
+        yield from _hidden(remains, relation, f"relations[{index}].axes")
+        yield from _relation(remains, relation, f"relations[{index}]")
+    for section in ("workloads", "hidden", "probes", "relations", "baselines"):
         yield from _unique([entry.name for entry in getattr(contract, section)], section)
     yield from _unique([control.file for control in contract.controls], "controls")
     yield from _unique(contract.faithful, "faithful")
@@ -101,8 +105,19 @@ def _tensor(remains: Remains, path: str, tensor: TensorInput | Output) -> Iterat
     if isinstance(tensor, Output):
         for group in sorted(set(tensor.groups) - set(axes)):
             yield Problem(f"{path}.groups", f"{group!r} is not one of its axes")
+        yield from _compared(path, tensor)
     elif tensor.offsets_of is not None:
         yield from _offsets(remains, path, tensor, tensor.offsets_of)
+
+
+def _compared(path: str, output: Output) -> Iterator[Problem]:
+    integer = output.dtype.startswith("int")
+    if output.compare == "rows" and integer:
+        yield Problem(f"{path}.dtype", f"rows are compared as floating numbers, not {output.dtype}")
+    if output.compare == "set_at_cut" and not integer:
+        yield Problem(f"{path}.dtype", f"a set holds ids, which are integers, not {output.dtype}")
+    if output.compare == "set_at_cut" and not output.shape:
+        yield Problem(f"{path}.shape", "a set needs an axis to lie along")
 
 
 def _offsets(remains: Remains, path: str, tensor: TensorInput, ragged: str) -> Iterator[Problem]:
@@ -241,7 +256,43 @@ def _sizes(remains: Remains, axes: Sizes, path: str) -> Iterator[Problem]:
                 pass
 
 
-def _hidden(remains: Remains, hidden: Hidden, path: str) -> Iterator[Problem]:
+def _relation(remains: Remains, relation: Relation, path: str) -> Iterator[Problem]:
+    contract = remains.contract
+    if relation.regime not in contract.regimes and not remains.lost("regimes", relation.regime):
+        yield Problem(f"{path}.regime", f"no regime {relation.regime!r}")
+    if remains.partial("axes") or remains.partial("inputs") or remains.partial("outputs"):
+        return
+    ragged = any(isinstance(axis, RaggedAxis) for axis in contract.axes.values())
+    match relation.kind:
+        case "split" | "alone" if not ragged:
+            yield Problem(f"{path}.kind", "needs a ragged axis")
+        case "split" if not relation.carry:
+            yield Problem(f"{path}.carry", "says which output of the first part is which input of the second")
+        case "permuted" if not isinstance(contract.axes.get(relation.axis or ""), VarAxis):
+            yield Problem(f"{path}.axis", "wants an axis with min and max, whose steps change places")
+        case "scaled" if not set(relation.powers) & set(contract.outputs):
+            yield Problem(f"{path}.powers", "says how each output scales; one that is not named stays as it is")
+        case _:
+            pass
+    yield from _carried(remains, relation, path)
+
+
+def _carried(remains: Remains, relation: Relation, path: str) -> Iterator[Problem]:
+    """What a relation hands over or scales is there and fits."""
+    contract = remains.contract
+    for name, target in relation.carry.items():
+        given, taken = contract.outputs.get(name), contract.inputs.get(target)
+        if given is None or not isinstance(taken, TensorInput):
+            yield Problem(f"{path}.carry.{name}", "goes from an output to a tensor input")
+        elif (given.shape, given.dtype) != (taken.shape, taken.dtype):
+            yield Problem(f"{path}.carry.{name}", f"{name} and {target} differ in shape or dtype")
+    for name in relation.powers:
+        spec = contract.inputs.get(name)
+        if not (name in contract.outputs or (isinstance(spec, TensorInput) and spec.lifetime == "call")):
+            yield Problem(f"{path}.powers.{name}", "is neither an output nor a tensor that is new in every call")
+
+
+def _hidden(remains: Remains, hidden: Hidden | Relation, path: str) -> Iterator[Problem]:
     yield from _names(remains, set(hidden.axes), path)
     for name, choice in hidden.axes.items():
         match remains.contract.axes.get(name), choice:

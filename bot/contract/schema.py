@@ -79,11 +79,16 @@ class ScalarInput(Frozen):
 
 
 class Output(Frozen):
-    """A tensor the candidate fills. A row is the last axis; `groups` are axes judged one by one besides sequences."""
+    """A tensor the candidate fills. A row is the last axis; `groups` are axes judged one by one besides sequences.
+
+    `compare`: rows of numbers, or `set_at_cut`: each row holds the ids of the largest scores, in any order, ties free,
+    −1 where fewer exist. The oracle then returns the scores of all ids.
+    """
 
     shape: list[Extent]
     dtype: DType
     groups: list[Name] = []
+    compare: Literal["rows", "set_at_cut"] = "rows"
     doc: str = ""
 
 
@@ -97,8 +102,8 @@ class Compute(Frozen):
 class Limit(Frozen):
     """Largest honest error of one output, in noise units: over rows, the median, the 99 % quantile, the maximum.
 
-    `floor_ulps`: least unit, in ulps of the output's dtype at the reference's magnitude. `source`: the measurement
-    behind the numbers.
+    `floor_ulps`: least unit, in ulps of the output's dtype (of a set: of float32) at the reference's magnitude.
+    `source`: the measurement behind the numbers.
     """
 
     median: Annotated[float, Field(gt=0)]
@@ -167,6 +172,25 @@ class Probe(Frozen):
     limits: dict[Name, Limit] = {}
 
 
+class Relation(Frozen):
+    """The same question put in two ways whose answers must agree: for lengths the oracle cannot reach.
+
+    split: every sequence cut in two at a secret place, `carry` handing outputs of the first part to inputs of the
+    second. alone: one sequence without the others. permuted: the steps of `axis` in another order. scaled: inputs times
+    a power of two to the exponent in `powers`, outputs likewise, which no rounding disturbs.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,48}$")]
+    kind: Literal["split", "alone", "permuted", "scaled"]
+    breaks: Annotated[str, Field(min_length=1)]
+    device: Annotated[list[Device], Field(min_length=1)]
+    regime: Name
+    axes: dict[Name, HiddenInt | HiddenLengths]
+    carry: dict[Name, Name] = {}
+    axis: Name | None = None
+    powers: dict[Name, int] = {}
+
+
 class Requires(Frozen):
     """What must be importable for a baseline to exist; otherwise it is `unavailable`, shown and never counted."""
 
@@ -215,6 +239,7 @@ class Contract(Frozen):
     workloads: Annotated[list[Workload], Field(min_length=1)]
     hidden: list[Hidden] = []
     probes: list[Probe] = []
+    relations: list[Relation] = []
     baselines: list[Baseline] = []
     controls: list[Control] = []
     faithful: list[Annotated[str, Field(pattern=r"^faithful/[A-Za-z0-9_]+\.py$")]] = []

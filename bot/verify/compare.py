@@ -1,27 +1,29 @@
 """Compare outputs with what they must be: value classes first, then errors in noise units against calibrated limits.
 
-An error is a row's root mean square difference over its unit. Statistics are taken over the rows of each group (heads,
-sequences) and over all rows; conditions read `not (error <= limit)`, so that NaN never passes. Pure.
+An error is a row's root mean square difference over its unit; of a set of ids, how far it strays from the cut (cut.py).
+Statistics are taken over the rows of each group (heads, sequences) and over all rows; conditions read
+`not (error <= limit)`, so that NaN never passes. Pure.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from bot.contract.schema import Contract, CountAxis, Limit, Output, Sizes, TotalAxis, axis_of
-from bot.evaluation import Counterexample
-from bot.verify.oracle import TORCH, Expected, Tensor
+from bot.evaluation import Counterexample, Statistic
+from bot.verify import cut
+from bot.verify.cut import Element
+from bot.verify.oracle import TORCH, Expected, Tensor, finite_in, mean_square, unit_dtype
 
 MEDIAN_ROWS = 16
 P99_ROWS = 64
 """Groups with fewer rows are judged by their maximum alone: with three noisy runs a unit has heavy tails."""
 
-Statistic = Literal["median", "p99", "maximum", "class", "bar"]
 _QUANTILES: tuple[tuple[Statistic, float, int], ...] = (("p99", 0.99, P99_ROWS), ("median", 0.5, MEDIAN_ROWS))
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -42,7 +44,8 @@ class OutputError:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`margin`: the largest error over its limit; above 1 (or not a number) `counterexample` says where."""
+    """`margin`: the largest error over its limit; above 1 `counterexample` says where. Infinite: there is no distance,
+    and nothing of that output or of those after it is in `errors`."""
 
     errors: tuple[OutputError, ...]
     margin: float
@@ -75,30 +78,90 @@ def judge(contract: Contract, expected: Expected, outputs: Mapping[str, Tensor],
     errors: list[OutputError] = []
     margin, counterexample = 0.0, None
     for name, spec in contract.outputs.items():
-        rounded = expected.exact[name].to(TORCH[spec.dtype]).double()
-        got = outputs[name].double()
-        element = _class_mismatch(rounded, got)
+        answer = _answer(spec, expected.exact[name], outputs[name])
+        element = answer.misfit()
         if element is not None:
-            worst = _Worst(math.inf, "class", "all", None, None, element[:-1])
-            example = _example(setting, name, worst, element, rounded, got)
-            return Judgement(tuple(errors), math.inf, example)
-        rows = row_errors(expected.exact[name], got, expected.units[name])
-        error, worst = _judge_rows(contract, name, rows, setting)
-        errors.append(replace(error, relative_l2=_relative_l2(expected.exact[name], got)))
+            worst = _Worst(math.inf, answer.misfits, "all", None, None, ())
+            return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, element))
+        error, worst = _judge_rows(contract, name, answer.errors(expected.units[name]), setting)
+        if math.isinf(worst.margin):
+            return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, answer.furthest(worst.row)))
+        errors.append(replace(error, relative_l2=answer.relative_l2()))
         if not (worst.margin <= margin):
             margin = worst.margin
             if not (margin <= 1.0):
-                column = int((got[worst.row] - rounded[worst.row]).abs().argmax())
-                counterexample = _example(setting, name, worst, (*worst.row, column), rounded, got)
+                counterexample = _shown(setting, name, worst, answer.furthest(worst.row))
     return Judgement(tuple(errors), margin, counterexample)
 
 
+def rounded(spec: Output, exact: Tensor, shape: Sequence[int]) -> Tensor:
+    """What the oracle would hand in: its value in the output's type, or the ids of its largest scores."""
+    return (cut.best(exact, shape[-1]) if spec.compare == "set_at_cut" else exact).to(TORCH[spec.dtype])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of numbers beside what they must be."""
+
+    misfits: ClassVar[Statistic] = "class"
+    exact: Tensor
+    rounded: Tensor
+    got: Tensor
+
+    def misfit(self) -> Element | None:
+        """The first element of another class."""
+        at = _class_mismatch(self.rounded, self.got)
+        return None if at is None else _element(at, self.rounded, self.got)
+
+    def errors(self, units: Tensor) -> Tensor:
+        """Of each row, in units."""
+        return row_errors(self.exact, self.got, units)
+
+    def furthest(self, row: tuple[int, ...]) -> Element:
+        """What is most wrong in a row."""
+        return _element((*row, _furthest(self.rounded[row], self.got[row])), self.rounded, self.got)
+
+    def relative_l2(self) -> float:
+        """Distance over size."""
+        return _relative_l2(self.exact, self.got)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sets:
+    """Sets of ids beside the scores of all ids."""
+
+    misfits: ClassVar[Statistic] = "set"
+    scores: Tensor
+    ids: Tensor
+
+    def misfit(self) -> Element | None:
+        """The first element for which a row is no set of ids."""
+        return cut.misfit(self.scores, self.ids)
+
+    def errors(self, units: Tensor) -> Tensor:
+        """Of each row, in units."""
+        return cut.distances(self.scores, self.ids) / units
+
+    def furthest(self, row: tuple[int, ...]) -> Element:
+        """What is most wrong in a row."""
+        return cut.furthest(self.scores, self.ids, row)
+
+    def relative_l2(self) -> float:
+        """Distance of the chosen scores from the largest ones, in order, over their size."""
+        largest = cut.best(self.scores, self.ids.shape[-1])
+        return _relative_l2(cut.scores_of(self.scores, largest), cut.scores_of(self.scores, self.ids))
+
+
+def _answer(spec: Output, exact: Tensor, got: Tensor) -> _Rows | _Sets:
+    if spec.compare == "set_at_cut":
+        return _Sets(exact, got.long())
+    return _Rows(exact, exact.to(TORCH[spec.dtype]).double(), got.double())
+
+
 def row_errors(exact: Tensor, got: Tensor, units: Tensor) -> Tensor:
-    """Error of each row in units; elements that are not finite in `exact` have passed the class check and count 0."""
-    if exact.shape[-1] == 0:
-        return torch.zeros(exact.shape[:-1], dtype=torch.float64)
-    difference = torch.where(torch.isfinite(exact) & torch.isfinite(got), got - exact, 0.0)
-    return difference.square().mean(dim=-1).sqrt() / units
+    """Error of each row in units; elements that are not finite have passed the class check and do not count."""
+    counted = torch.isfinite(exact) & torch.isfinite(got)
+    return mean_square(got - exact, counted).sqrt() / units
 
 
 def _class_mismatch(exact: Tensor, got: Tensor) -> tuple[int, ...] | None:
@@ -145,6 +208,8 @@ def _labels(contract: Contract, output: Output, axes: Sizes, name: str | None, e
 
 
 def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -> tuple[OutputError, _Worst]:
+    # A value that is no number is the worst there is.
+    rows = torch.where(torch.isnan(rows), torch.inf, rows)
     limit = setting.limits[name]
     bounds: dict[Statistic, float] = {"maximum": limit.maximum, "p99": limit.p99, "median": limit.median}
     worst = _Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
@@ -154,7 +219,6 @@ def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -
     for labels, numbers in ((["all"], whole), (names, group)):
         for statistic, values, places in _statistics(rows, numbers, len(labels)):
             margins = values / bounds[statistic]
-            # A value that is no number is the worst there is; argmax puts it first.
             at = int(np.argmax(margins))
             largest[statistic] = max(largest[statistic], float(values[at]))
             if not (margins[at] <= worst.margin):
@@ -184,7 +248,10 @@ def _statistics(rows: Tensor, group: Tensor, groups: int) -> Iterator[tuple[Stat
             low = np.floor(spot).astype(np.int64)
             high = np.minimum(low + 1, lasts)
             low = np.minimum(low, lasts)
-            value = ranked[low] + (spot - low) * (ranked[high] - ranked[low])
+            with np.errstate(invalid="ignore"):
+                value = ranked[low] + (spot - low) * (ranked[high] - ranked[low])
+            # Beside an infinite error the difference is no number.
+            value = np.where(np.isnan(value), np.inf, value)
             yield statistic, np.where(enough, value, 0.0), places
 
 
@@ -206,14 +273,28 @@ def _octaves(contract: Contract, output: Output, rows: Tensor, axes: Sizes) -> t
 
 
 def _relative_l2(exact: Tensor, got: Tensor) -> float:
-    finite = torch.isfinite(exact)
+    finite = torch.isfinite(exact) & torch.isfinite(got)
     norm = float(torch.where(finite, exact, 0.0).square().sum().sqrt())
     return float(torch.where(finite, got - exact, 0.0).square().sum().sqrt()) / norm if norm else 0.0
+
+
+def _furthest(held: Tensor, got: Tensor) -> int:
+    """The element of a row with the largest difference."""
+    return int(torch.where(torch.isfinite(held) & torch.isfinite(got), got - held, 0.0).abs().argmax())
+
+
+def _element(index: Sequence[int], exact: Tensor, got: Tensor) -> Element:
+    at = tuple(index)
+    return Element(at, f"{float(got[at]):.6g}", f"{float(exact[at]):.6g}")
 
 
 def _example(
     setting: Setting, output: str, worst: _Worst, index: Sequence[int], exact: Tensor, got: Tensor
 ) -> Counterexample:
+    return _shown(setting, output, worst, _element(index, exact, got))
+
+
+def _shown(setting: Setting, output: str, worst: _Worst, element: Element) -> Counterexample:
     return Counterexample(
         where=setting.where,
         axes=dict(setting.axes),
@@ -222,19 +303,21 @@ def _example(
         statistic=worst.statistic,
         error_units=worst.value if worst.value is None or math.isfinite(worst.value) else None,
         limit_units=worst.limit,
-        index=list(index),
-        candidate=f"{float(got[tuple(index)]):.6g}",
-        oracle=f"{float(exact[tuple(index)]):.6g}",
+        index=list(element.index),
+        candidate=element.candidate,
+        oracle=element.oracle,
     )
 
 
 def noise_level(contract: Contract, expected: Expected) -> dict[str, float]:
-    """For each output, its rows' noise units over its size, both as root mean squares: a relative noise level."""
+    """For each output, its rows' noise units over its size, both as root mean squares: a relative noise level. Where
+    nothing has a size it is 0: such a draw says nothing of others."""
     levels = {}
-    for name in contract.outputs:
-        size = torch.nan_to_num(expected.exact[name]).square().mean().sqrt()
+    for name, spec in contract.outputs.items():
+        exact = expected.exact[name].flatten()
+        size = mean_square(exact, finite_in(exact, unit_dtype(spec))).sqrt()
         noise = expected.units[name].square().mean().sqrt()
-        levels[name] = float(noise / size) if float(size) > 0 else float("inf")
+        levels[name] = float(noise / size) if float(size) > 0 else 0.0
     return levels
 
 
@@ -252,26 +335,119 @@ def against_bar(
     where: str,
     axes: Sizes,
 ) -> Counterexample | None:
-    """A timed call's outputs against the bar's on the same inputs, per group; the limit is the sum of both sides'."""
+    """A timed call's outputs against the bar's on the same inputs, per group; the limit is the sum of both sides'.
+
+    Two right sets may differ at the cut, and without scores nobody can say by how much, nor which ids there are. So
+    only this is asked of a set: each id once, none below −1. The rest is left to the calls compared with the oracle.
+    """
+    setting = Setting(where, axes, contract.limits)
     for name, spec in contract.outputs.items():
+        if spec.compare == "set_at_cut":
+            element = cut.ill_formed(outputs[name].long())
+            if element is not None:
+                return _shown(setting, name, _Worst(math.inf, "set", "all", None, None, ()), element)
+            continue
         got, held = outputs[name].double(), bar[name].double()
-        setting = Setting(where, axes, contract.limits)
         limit = 2 * contract.limits[name].p99 * BAR_SLACK
+        found = _distance(contract, name, (held, got), _Allowed(level[name], limit, "bar"), setting)
+        if found is not None:
+            return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """How far two answers may be apart: `limit` times the relative `level` of noise."""
+
+    level: float
+    limit: float
+    statistic: Statistic
+
+
+def _distance(
+    contract: Contract, name: str, pair: tuple[Tensor, Tensor], allowed: _Allowed, setting: Setting
+) -> Counterexample | None:
+    """The first group in which the second of a pair is further from the first than is allowed."""
+    held, got = pair
+    level, limit = allowed.level, allowed.limit
+    element = _class_mismatch(held, got)
+    if element is not None:
+        return _example(setting, name, _Worst(math.inf, "class", "all", None, None, ()), element, held, got)
+    if held.numel() == 0:
+        return None
+    # Infinities agree by now; as sizes they would make everything beside them right.
+    counted = torch.isfinite(held)
+    difference = torch.where(counted, got - held, 0.0)
+    names, group = groups_of(contract, contract.outputs[name], setting.axes)
+    flat, count = group.flatten(), len(names)
+    errors, sizes = (x.square().mean(-1).flatten() for x in (difference, torch.where(counted, held, 0.0)))
+    totals = [torch.bincount(flat, weights=x, minlength=count).sqrt() for x in (errors, sizes)]
+    # Both are sums over the same rows, so that their ratio is that of the root mean squares.
+    beyond = ~(totals[0] <= limit * level * totals[1])
+    if not bool(beyond.any()):
+        return None
+    at = int(beyond.nonzero()[0])
+    inside = torch.where(flat == at, errors, -1.0)
+    row = _unravel(int(inside.argmax()), group.shape)
+    place = [*row, int(difference[row].abs().argmax())]
+    units = float(totals[0][at] / (level * totals[1][at]))
+    return _example(
+        setting, name, _Worst(units / limit, allowed.statistic, names[at], units, limit, ()), place, held, got
+    )
+
+
+def leak(
+    contract: Contract,
+    exact: Mapping[str, tuple[Tensor, Tensor]],
+    outputs: Mapping[str, tuple[Tensor, Tensor]],
+    units: Mapping[str, Tensor],
+    setting: Setting,
+) -> Counterexample | None:
+    """What moved when inputs were changed that must not reach it: pairs are before and after the change.
+
+    Groups in which the oracle moves nothing must stay within what an honest kernel errs: one that sums in another order
+    each time moves a little. Without groups and sequences every row is one.
+    """
+    for name, spec in contract.outputs.items():
+        if spec.compare != "rows":
+            continue
+        (was, now), (held, got) = exact[name], (x.double() for x in outputs[name])
+        moved = ((was != now) & ~(was.isnan() & now.isnan())).any(dim=-1)
+        names, group = groups_of(contract, spec, setting.axes)
+        groups_moved = torch.bincount(group[moved], minlength=len(names)).bool()
+        still = ~groups_moved[group] if len(names) > 1 else ~moved
+        if not bool(still.any()):
+            continue
+        got = torch.where(still[..., None], got, held)
         element = _class_mismatch(held, got)
         if element is not None:
-            return _example(setting, name, _Worst(math.inf, "class", "all", None, None, ()), element, held, got)
-        difference = torch.where(torch.isfinite(held), got - held, 0.0)
-        names, group = groups_of(contract, spec, axes)
-        flat, count = group.flatten(), len(names)
-        errors, sizes = difference.square().mean(-1).flatten(), torch.nan_to_num(held).square().mean(-1).flatten()
-        totals = [torch.bincount(flat, weights=x, minlength=count).sqrt() for x in (errors, sizes)]
-        # Both are sums over the same rows, so that their ratio is that of the root mean squares.
-        beyond = ~(totals[0] <= limit * level[name] * totals[1])
-        if bool(beyond.any()):
-            at = int(beyond.nonzero()[0])
-            inside = torch.where(flat == at, errors, -1.0)
-            row = _unravel(int(inside.argmax()), group.shape)
-            place = [*row, int(difference[row].abs().argmax())]
-            units = float(totals[0][at] / (level[name] * totals[1][at]))
-            return _example(setting, name, _Worst(units / limit, "bar", names[at], units, limit, ()), place, held, got)
+            return _example(setting, name, _Worst(math.inf, "leak", "all", None, None, ()), element, held, got)
+        _, worst = _judge_rows(contract, name, row_errors(held, got, units[name]), setting)
+        if not (worst.margin <= 1.0):
+            column = _furthest(held[worst.row], got[worst.row])
+            return _example(setting, name, replace(worst, statistic="leak"), (*worst.row, column), held, got)
+    return None
+
+
+RELATION_SLACK = 2.0
+"""Two answers are told apart by the level of noise in cells of the same regime, of other sizes than theirs: honest
+kernels differ between sizes by less than this factor (tests/verify/test_relations.py)."""
+
+
+def apart(
+    contract: Contract,
+    answers: Mapping[str, tuple[Tensor, Tensor]],
+    level: Mapping[str, float],
+    setting: Setting,
+) -> Counterexample | None:
+    """Two answers that must agree, (one, other), group by group: the distance of each group as a root mean square over
+    its size times the level of noise; the limit is twice the median's, for both sides err, with some slack."""
+    for name, spec in contract.outputs.items():
+        if spec.compare != "rows":
+            continue
+        one, other = (x.double() for x in answers[name])
+        limit = 2 * setting.limits[name].median * RELATION_SLACK
+        found = _distance(contract, name, (one, other), _Allowed(level[name], limit, "relation"), setting)
+        if found is not None:
+            return found
     return None
