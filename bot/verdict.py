@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from bot import digest, stats
 from bot.contract.distribution import Frozen
-from bot.evaluation import STAGES, Cell, Evaluation, StageName, StageRecord
+from bot.evaluation import STAGES, Cell, Evaluation, Mode, StageName, StageRecord
 from bot.stats import Interval
 
 __all__ = ["ACCEPTED", "MIN_GAIN", "CellVerdict", "Interval", "Kind", "Verdict", "decide"]
@@ -55,7 +55,26 @@ _PRECEDENCE = (
     Kind.INFRASTRUCTURE,
 )
 
-_CORRECTNESS: tuple[StageName, ...] = ("build", "smoke", "correctness", "probes")
+_CORRECTNESS: tuple[StageName, ...] = (
+    "build",
+    "smoke",
+    "correctness",
+    "probes",
+    "influence",
+    "relations",
+    "integrity",
+)
+_NEVER_EMPTY: frozenset[StageName] = frozenset({"build", "smoke", "correctness", "probes", "timing", "controls"})
+"""Stages that every full exam plans something for; a contract may declare no relation."""
+_WANTED: dict[Mode, tuple[StageName, ...]] = {
+    "quick": STAGES[:4],
+    "full": STAGES[:8],
+    "exam": STAGES,
+    "confirm": STAGES[:8],
+    "claim": (),
+}
+MEASURED: frozenset[Mode] = frozenset({"full", "exam", "confirm"})
+"""Modes whose times count."""
 
 
 class CellVerdict(Frozen):
@@ -95,8 +114,9 @@ def decide(evaluations: Sequence[Evaluation]) -> Verdict:
     Raises:
         ValueError: there is none, or they are of different candidates or contracts.
     """
-    runs = _pool(evaluations)
-    timing = _time([run for run in runs if run.mode in {"full", "exam"}])
+    pooled = _pool(evaluations)
+    runs = [run for one in pooled for run in one.runs]
+    timing = _time([run for run in runs if run.mode in MEASURED])
     findings = [finding for run in runs for finding in _findings(run)]
     findings += [(Kind.INVALID_MEASUREMENT, reason) for reason in timing.invalid]
     findings.sort(key=lambda finding: _PRECEDENCE.index(finding[0]))
@@ -104,7 +124,7 @@ def decide(evaluations: Sequence[Evaluation]) -> Verdict:
         kind, speedup = findings[0][0], None
         reasons = [reason for _, reason in findings]
     else:
-        kind, reasons = _direction(timing, [*timing.holes, *_gaps(runs)])
+        kind, reasons = _direction(timing, [*timing.holes, *_gaps(runs), *_unconfirmed(pooled)])
         reasons += [*timing.remarks, *_remarks(runs)]
         speedup = timing.speedup
     return Verdict(
@@ -115,7 +135,7 @@ def decide(evaluations: Sequence[Evaluation]) -> Verdict:
         noise_floor=timing.floor,
         cells=timing.cells,
         reasons=list(dict.fromkeys(reasons)),
-        runs=len(runs),
+        runs=len(pooled),
     )
 
 
@@ -163,7 +183,10 @@ def _record(run: Evaluation, stage: StageName) -> StageRecord | None:
 
 
 def _finished(record: StageRecord | None, least: int) -> bool:
-    return record is not None and record.status == "passed" and record.done >= max(record.planned, least)
+    if record is None:
+        return False
+    empty = record.planned == 0 and least == 0 and record.status == "not_run"
+    return empty or (record.status == "passed" and record.done >= max(record.planned, least))
 
 
 def _progress(record: StageRecord | None) -> str:
@@ -187,10 +210,9 @@ def _gaps(runs: Sequence[Evaluation]) -> Iterator[str]:
 
 
 def _gaps_of(run: Evaluation) -> Iterator[str]:
-    wanted = {"quick": STAGES[:4], "full": STAGES[:5], "exam": STAGES, "claim": ()}[run.mode]
-    for stage in wanted:
+    for stage in _WANTED[run.mode]:
         record = _record(run, stage)
-        if not _finished(record, least=1):
+        if not _finished(record, least=int(stage in _NEVER_EMPTY)):
             yield f"{stage}: {_progress(record)}"
     if run.mode == "quick":
         return
@@ -200,6 +222,18 @@ def _gaps_of(run: Evaluation) -> Iterator[str]:
         yield "no output of a timed call was checked"
     if run.mode == "exam" and not (run.grade and run.grade.controls and run.grade.faithful):
         yield "controls: the exam was not graded with wrong and honest kernels"
+
+
+def _unconfirmed(exams: Sequence[Evaluation]) -> Iterator[str]:
+    """An exam is believed when it comes out the same with another salt."""
+    for exam in exams:
+        if exam.mode != "exam":
+            continue
+        second = exam.confirmation
+        if second is None:
+            yield "no confirming exam with a second salt"
+        elif second.mode != "confirm" or second.salt == exam.salt:
+            yield "the confirming exam is not one: it has the salt or mode of the first"
 
 
 def _remarks(runs: Sequence[Evaluation]) -> Iterator[str]:

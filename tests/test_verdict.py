@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from bot.evaluation import BaselineState, BaselineTime, Evaluation
+from bot.evaluation import BaselineState, BaselineTime, ControlResult, Evaluation
 from bot.verdict import ACCEPTED, Kind, Verdict, decide
 from tests.report.builders import (
     BASE_NS,
@@ -40,7 +40,7 @@ def test_a_faster_candidate_with_all_evidence_is_improved():
     assert (verdict.kind, verdict.accepted, verdict.measured, verdict.runs) == (Kind.IMPROVED, True, True, 1)
     assert verdict.speedup is not None
     assert verdict.speedup.low < 1.449 < verdict.speedup.high
-    assert verdict.speedup.samples == 80
+    assert verdict.speedup.samples == 160, "40 of each cell pair, in the exam and in the one that confirms it"
     assert {one.direction for one in verdict.cells} == {"faster"}
 
 
@@ -93,6 +93,71 @@ def test_quick_is_accepted_and_not_measured():
     verdict = decide([evaluation("quick")])
     assert (verdict.kind, verdict.accepted, verdict.measured) == (Kind.NO_GAIN, True, False)
     assert verdict.reasons == ["not measured"]
+
+
+def test_an_exam_that_was_not_confirmed_is_not_improved():
+    verdict = decide([evaluation(confirmation=None)])
+    assert (verdict.kind, verdict.accepted) == (Kind.NO_GAIN, True)
+    assert "no confirming exam with a second salt" in text(verdict)
+
+
+def test_a_confirming_exam_has_a_salt_of_its_own():
+    exam = evaluation()
+    assert exam.confirmation is not None
+    copied = exam.confirmation.model_copy(update={"salt": exam.salt})
+    verdict = decide([exam.model_copy(update={"confirmation": copied})])
+    assert verdict.kind is Kind.NO_GAIN
+    assert "the confirming exam is not one" in text(verdict)
+
+
+def test_what_the_confirming_exam_refuses_is_refused():
+    exam = evaluation()
+    assert exam.confirmation is not None
+    refused = exam.confirmation.model_copy(update={"refusal": refusal()})
+    verdict = decide([exam.model_copy(update={"confirmation": refused})])
+    assert (verdict.kind, verdict.accepted) == (Kind.INCORRECT, False)
+
+
+@pytest.mark.parametrize("stage", ["timing", "influence", "probes"])
+def test_a_confirming_exam_needs_evidence_too(stage):
+    exam = evaluation()
+    assert exam.confirmation is not None
+    records = [r.model_copy(update={"done": 0}) if r.name == stage else r for r in exam.confirmation.stages]
+    verdict = decide(
+        [exam.model_copy(update={"confirmation": exam.confirmation.model_copy(update={"stages": records})})]
+    )
+    assert verdict.kind in {Kind.NO_GAIN, Kind.INFRASTRUCTURE}
+    assert stage in text(verdict)
+
+
+GATED = ControlResult(file="controls/a.py", variant="gated: while q looks usual", refused=False, where="", margin=0.5)
+
+
+@pytest.mark.parametrize(
+    ("variant", "weak"),
+    [
+        (GATED, True),
+        (GATED.model_copy(update={"severity": 0.7, "variant": "graded: by 0.7"}), True),
+        (GATED.model_copy(update={"severity": 0.5, "variant": "graded: by 0.5"}), True),
+        (GATED.model_copy(update={"severity": 0.3, "variant": "graded: by 0.3"}), False),
+        (GATED.model_copy(update={"refused": True}), False),
+    ],
+)
+def test_a_hidden_control_that_passes_makes_the_verifier_weak_unless_it_is_mild(variant, weak):
+    verdict = decide([evaluation(grade=grade().model_copy(update={"variants": [variant]}))])
+    assert verdict.kind is (Kind.VERIFIER_WEAK if weak else Kind.IMPROVED)
+    assert ("controls/a.py" in text(verdict)) is weak
+
+
+def test_the_printed_severity_is_where_everything_above_was_caught():
+    found = {0.01: False, 0.02: True, 0.05: False, 0.1: True, 0.4: True}
+    variants = [
+        GATED.model_copy(update={"severity": severity, "refused": refused}) for severity, refused in found.items()
+    ]
+    graded = grade().model_copy(update={"variants": variants})
+    assert graded.severity == 0.1
+    assert grade().severity is None
+    assert grade().model_copy(update={"variants": variants[:1]}).severity is None
 
 
 def test_full_may_improve_and_says_that_controls_were_not_run():
@@ -213,7 +278,10 @@ def test_an_unresolved_cell_cannot_improve_and_leaves_no_mean():
 
 def test_a_cell_with_one_round_is_unresolved():
     one = cell()
-    assert decide([with_cells(one.model_copy(update={"rounds": one.rounds[:1]}))]).cells[0].direction == "unresolved"
+    alone = evaluation(
+        cells=[one.model_copy(update={"rounds": one.rounds[:1]})], scored_cells=[one.name], confirmation=None
+    )
+    assert decide([alone]).cells[0].direction == "unresolved"
 
 
 def test_a_bar_that_was_not_right_is_no_bar():
@@ -350,4 +418,4 @@ def test_two_runs_add_their_samples():
     ]
     verdict = decide([evaluation(), evaluation(cells=other)])
     assert verdict.speedup is not None
-    assert (verdict.runs, verdict.speedup.samples) == (2, 160)
+    assert (verdict.runs, verdict.speedup.samples) == (2, 320)

@@ -30,6 +30,10 @@ def _obey(order: Order, loaded: LoadedContract, say: "Voice") -> Result:
         from bot.verify.appraise import appraise  # noqa: PLC0415
 
         return appraise(loaded, order, salt, say)
+    if order.task == "soak":
+        from bot.verify.soak import soak  # noqa: PLC0415
+
+        return soak(loaded, order, salt, say)
     from bot.verify.calibrate import calibrate  # noqa: PLC0415
 
     return calibrate(loaded, order, salt, say)

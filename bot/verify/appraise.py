@@ -18,8 +18,8 @@ from bot.errors import DataError, InfrastructureError
 from bot.floor import least_work
 from bot.verify.calls import Failure
 from bot.verify.cases import Case
-from bot.verify.compare import Judgement, judge
-from bot.verify.oracle import TORCH, OracleFunction, Tensor, expect, load_oracle, tensor_of
+from bot.verify.compare import Judgement, Setting, apart, judge, noise_level, rounded
+from bot.verify.oracle import OracleFunction, Tensor, expect, load_oracle, tensor_of
 from bot.verify.philox import Stream
 from bot.verify.soundness import check_oracle
 from bot.verify.trials import Answer, Drawn, Findings, Known, Place, Trials, described, draw_case, margin_of, places
@@ -155,6 +155,7 @@ def _answers(appraisal: Appraisal, oracle: OracleFunction, cases: Sequence[Drawn
         watch(Step(done=number, total=len(files) + 1, text=file))
         honest[file] = appraisal.trials.ask(file, cases)
     _judge_faithful(appraisal, honest)
+    _relations(appraisal, cases)
     usual = _usual(honest)
     for index, control in enumerate(contract.controls):
         watch(Step(done=1 + len(honest) + index, total=len(files) + 1, text=control.file))
@@ -164,11 +165,14 @@ def _answers(appraisal: Appraisal, oracle: OracleFunction, cases: Sequence[Drawn
 
 def _empty_answers(contract: Contract, drawn: Drawn, found: Findings) -> None:
     """The exact value, rounded, passes; in a cell, an output of zeros or of one constant does not."""
-    exact = {name: drawn.expected.exact[name].to(TORCH[spec.dtype]) for name, spec in contract.outputs.items()}
-    rounded = judge(contract, drawn.expected, exact, drawn.setting)
-    if rounded.counterexample is not None:
-        path = f"limits.{rounded.counterexample.output}"
-        found.add(path, f"refuses the oracle's own value, rounded: {described(rounded)}", drawn.case.where, alike=path)
+    exact = {
+        name: rounded(spec, drawn.expected.exact[name], contract.shape(spec, drawn.case.axes))
+        for name, spec in contract.outputs.items()
+    }
+    judged = judge(contract, drawn.expected, exact, drawn.setting)
+    if judged.counterexample is not None:
+        path = f"limits.{judged.counterexample.output}"
+        found.add(path, f"refuses the oracle's own value, rounded: {described(judged)}", drawn.case.where, alike=path)
     if drawn.place.recipe.kind != "cell":
         return
     for name, value in exact.items():
@@ -180,6 +184,8 @@ def _empty_answers(contract: Contract, drawn: Drawn, found: Findings) -> None:
             "zeros": torch.zeros_like(value),
             "one constant": torch.full_like(value, float(finite.double().mean())),
         }
+        if contract.outputs[name].compare == "set_at_cut":
+            constants = {"the first ids": torch.arange(value.shape[-1], dtype=value.dtype).expand_as(value)}
         for what, tensor in constants.items():
             if judge(contract, drawn.expected, {**exact, name: tensor}, drawn.setting).counterexample is None:
                 found.add(drawn.place.path, f"an output `{name}` of {what} passes", drawn.case.where)
@@ -194,6 +200,32 @@ def _baselines(appraisal: Appraisal, cases: Sequence[Drawn]) -> None:
         for drawn, answer in appraisal.trials.ask(baseline.file, cases[:1]):
             if isinstance(answer, Failure):
                 appraisal.found.add(f"baselines[{index}].file", f"does not run: {answer.text}", drawn.case.where)
+
+
+def _relations(appraisal: Appraisal, cases: Sequence[Drawn]) -> None:
+    """Every honest variant answers a relation's question alike in both ways."""
+    contract, found = appraisal.contract, appraisal.found
+    for index, relation in enumerate(contract.relations):
+        if appraisal.order.device not in relation.device:
+            continue
+        regime = [d.expected for d in cases if d.case.where.rpartition("/")[2] == relation.regime]
+        levels = [noise_level(contract, expected) for expected in regime]
+        level = {name: max((one[name] for one in levels), default=0.0) for name in contract.outputs}
+        for file in contract.faithful:
+            stream = appraisal.root.child("relation", relation.name)
+            answers = appraisal.trials.relate(file, relation, stream)
+            if isinstance(answers, Failure):
+                found.add(f"relations[{index}]", f"{file} does not answer it: {answers.text}")
+                continue
+            setting = Setting(relation.name, answers.axes, contract.limits)
+            example = apart(contract, answers.answers, level, setting)
+            if example is not None:
+                reason = (
+                    f"{file} differs by {example.error_units:.3g} units, limit {example.limit_units:g}"
+                    if example.error_units and example.limit_units
+                    else f"{file} gives another class of value"
+                )
+                found.add(f"relations[{index}]", f"{reason}, in {example.output}{example.index}", alike=file)
 
 
 def _judge_faithful(appraisal: Appraisal, honest: Mapping[str, Sequence[Answer]]) -> None:

@@ -42,6 +42,7 @@ class Lent:
         self._map = mmap.mmap(self.fd, self.size)
         self._bytes: Bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._guard = b""
+        self.poison: np.generic | None = None
 
     @property
     def _data(self) -> Bytes:
@@ -66,6 +67,13 @@ class Lent:
     def holds(self, array: Array) -> bool:
         """Whether the data still equal these bytes."""
         return bool(np.array_equal(self._data, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+
+    def unwritten(self, snapshot: Array) -> tuple[int, ...] | None:
+        """Index of the first element that still is the poison."""
+        if self.poison is None:
+            return None
+        left = snapshot.view(f"<u{snapshot.itemsize}") == self.poison.view(f"<u{snapshot.itemsize}")
+        return tuple(int(i) for i in np.argwhere(left)[0]) if left.any() else None
 
     def snapshot(self) -> Array:
         """A private copy of the data, in storage form."""
@@ -97,7 +105,8 @@ class Slot:
             lent.write(held)
             lent.guard(pattern)
         for lent in self.outputs.values():
-            lent.write(poison(lent.shape, lent.dtype, stream.child("poison", lent.name)))
+            lent.poison = poison_of(lent.dtype, stream.child("poison", lent.name))
+            lent.write(np.full(lent.shape, lent.poison))
             lent.guard(pattern)
 
     def damage(self, inputs: Inputs) -> str | None:
@@ -134,20 +143,18 @@ def _lend_output(contract: Contract, name: str, spec: Output, axes: Sizes) -> Le
     return Lent(name, contract.shape(spec, axes), spec.dtype)
 
 
-def poison(shape: tuple[int, ...], dtype: DType, stream: Stream) -> Array:
-    """A salted pattern that no honest kernel leaves: a NaN with a secret payload for floats, huge negatives for ints.
+def poison_of(dtype: DType, stream: Stream) -> np.generic:
+    """A salted value that no honest kernel leaves: a NaN with a secret payload for floats, a huge negative for ints.
 
-    NaN may be a legal output; then the payload still tells it from the poison, and a kernel that writes nothing is
-    compared as what it left.
+    NaN may be a legal output, which hardware makes with a payload of zeros or ones: this one has both.
     """
     storage = STORAGE[dtype]
-    payload = int(stream.words(1)[0])
+    payload = 1 + int(stream.below(2**20)[0])
     bits = {
-        "bfloat16": 0x7F80 | (payload & 0x3F) | 0x40,
-        "float16": 0x7C00 | (payload & 0x1FF) | 0x200,
-        "float32": 0x7F800000 | (payload & 0x3FFFFF) | 0x400000,
+        "bfloat16": 0x7FC0 | (1 + payload % 62),
+        "float16": 0x7E00 | (1 + payload % 510),
+        "float32": 0x7FC00000 | (1 + payload % 4194302),
     }.get(dtype)
     if bits is None:
-        return np.full(shape, -(2**30) - (payload & 0xFFFF), dtype=storage)
-    unsigned = np.dtype(f"<u{storage.itemsize}")
-    return np.full(shape, bits, dtype=unsigned).view(storage)
+        return storage.type(-(2**30) - payload % 65536)
+    return storage.type(np.array(bits, dtype=f"<u{storage.itemsize}").view(storage)[()])

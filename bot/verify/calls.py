@@ -49,19 +49,22 @@ _POLL_SECONDS = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The candidate did something that ends its exam."""
+    """The candidate did something that ends its exam. `alive`: its process still answers."""
 
     kind: RefusalKind
     text: str
+    alive: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """One finished call: our time for it, what the worker claims, what it left in the outputs."""
+    """One finished call: our time for it, what the worker claims, what it left in the outputs. `unwritten`: an output
+    with an element nobody wrote, and where."""
 
     envelope_ns: int
     claimed_ns: int
     outputs: dict[str, Array] = field(repr=False)
+    unwritten: tuple[str, tuple[int, ...]] | None = None
 
 
 class Worker:
@@ -160,22 +163,24 @@ class Worker:
         envelope = time.perf_counter_ns() - started
         outputs = {name: lent.snapshot() for name, lent in slot.outputs.items()}
         damage = slot.damage(case.inputs)
+        places = {name: lent.unwritten(outputs[name]) for name, lent in slot.outputs.items()}
+        left = [(name, place) for name, place in places.items() if place is not None]
         if isinstance(claim, Failure):
             return claim
         if isinstance(claim, Raised):
-            return Failure("incorrect", f"raised {claim.text}")
+            return Failure("incorrect", f"raised {claim.text}", alive=True)
         if not isinstance(claim, Done) or claim.call != self._calls:
             return Failure("tampered", "answered a call that was not made")
         if damage is not None:
-            return Failure("incorrect", damage)
-        return Answered(envelope, claim.claimed_ns, outputs)
+            return Failure("incorrect", damage, alive=True)
+        return Answered(envelope, claim.claimed_ns, outputs, left[0] if left else None)
 
-    def run(self, case: Case, stream: Stream) -> Answered | Failure:
+    def run(self, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
         """One call at addresses never used before."""
         slot = self.bind(case.axes, frozenset(n for n, held in case.inputs.items() if held is None))
         if isinstance(slot, Failure):
             return slot
-        answer = self.call(slot, case, stream)
+        answer = self.call(slot, case, stream, seconds)
         self.sandbox.resume()
         return answer if isinstance(answer, Failure) else self.release(slot) or answer
 

@@ -17,6 +17,7 @@ from bot.contract.schema import (
     Limit,
     Probe,
     RaggedAxis,
+    Relation,
     ScalarInput,
     Sizes,
     TensorInput,
@@ -107,14 +108,24 @@ def hidden_recipes(contract: Contract, device: Device, stream: Stream) -> Iterat
             continue
         start = int(stream.child(hidden.name, "regime").below(len(regimes))[0])
         for number in range(hidden.draws):
-            axes = _hidden_axes(contract, hidden, stream.child(hidden.name, number))
+            axes = hidden_axes(contract, hidden, stream.child(hidden.name, number))
             regime = regimes[(start + number) % len(regimes)]
             workload = Workload(name=hidden.name, device=[device], axes=axes, scored=False)
             recipe = cell_recipe(contract, workload, regime)
             yield Recipe("hidden", hidden.name, axes, recipe.draws, recipe.values, recipe.absent, recipe.limits)
 
 
-def _hidden_axes(contract: Contract, hidden: Hidden, stream: Stream) -> Sizes:
+def relation_recipe(contract: Contract, relation: Relation, stream: Stream) -> Recipe:
+    """The whole question of a relation, at secret sizes."""
+    axes = hidden_axes(contract, relation, stream.child("axes"))
+    family = contract.regimes[relation.regime]
+    draws = {**contract.draws, **family.draws}
+    limits, breaks = contract.limits, relation.breaks
+    return Recipe("hidden", relation.name, axes, draws, family.values, frozenset(family.absent), limits, breaks)
+
+
+def hidden_axes(contract: Contract, hidden: Hidden | Relation, stream: Stream) -> Sizes:
+    """Secret sizes."""
     axes: Sizes = {}
     for name, choice in hidden.axes.items():
         match choice:
@@ -198,11 +209,16 @@ def _with_lengths(contract: Contract, recipe: Recipe, stream: Stream, mode: Lite
     return axes
 
 
-def _add_needles(contract: Contract, inputs: Inputs, stream: Stream) -> None:
-    """Replace a secret range of the leading axis, in a secret half of the next one, by another family's values."""
+def foreign_family(contract: Contract, stream: Stream) -> Mapping[str, Distribution]:
+    """How a regime or probe drawn from all of them draws the inputs."""
     families: list[Mapping[str, Distribution]] = [{**contract.draws, **r.draws} for r in contract.regimes.values()]
     families += [{**contract.draws, **contract.regimes[p.regime].draws, **p.draws} for p in contract.probes]
-    foreign = families[int(stream.child("family").below(len(families))[0])]
+    return families[int(stream.child("family").below(len(families))[0])]
+
+
+def _add_needles(contract: Contract, inputs: Inputs, stream: Stream) -> None:
+    """Replace a secret range of the leading axis, in a secret half of the next one, by another family's values."""
+    foreign = foreign_family(contract, stream)
     span = NEEDLE_LENGTH if stream.child("stretch").below(STRETCH_SHARE)[0] else STRETCH_LENGTH
     for name, spec in contract.inputs.items():
         held = inputs[name]

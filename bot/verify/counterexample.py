@@ -3,6 +3,7 @@
 They are what a refusal rests on; with them anybody can judge again without running the candidate.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,12 @@ from safetensors.torch import load_file, save_file
 from bot.contract.schema import TensorInput
 from bot.verify.calls import Answered
 from bot.verify.cases import Case
+from bot.verify.draws import Array
 from bot.verify.exam import Exam, Question
-from bot.verify.oracle import Tensor, tensor_of
+from bot.verify.oracle import Expected, Tensor, tensor_of
 
 FILE = "counterexample.safetensors"
+SMALLEST = "smallest"
 
 
 def input_tensors(exam: Exam, case: Case) -> dict[str, Tensor]:
@@ -28,11 +31,27 @@ def input_tensors(exam: Exam, case: Case) -> dict[str, Tensor]:
     return found
 
 
-def tensors_of(exam: Exam, question: Question, answer: Answered) -> dict[str, Tensor]:
+def answer_tensors(exam: Exam, question: Question, answer: Answered) -> dict[str, Tensor]:
     """Everything a second look at one answer needs."""
-    found = input_tensors(exam, question.case)
-    found |= {f"candidate.{name}": value for name, value in exam.tensors(answer.outputs).items()}
-    found |= {f"oracle.{name}": value for name, value in question.expected.exact.items()}
+    return _stored(exam, question.case, {"candidate": exam.tensors(answer.outputs), "oracle": question.expected.exact})
+
+
+def smallest_tensors(exam: Exam, case: Case, expected: Expected, answer: Answered) -> dict[str, Tensor]:
+    """The same of the smallest case, under names of their own."""
+    found = _stored(exam, case, {"candidate": exam.tensors(answer.outputs), "oracle": expected.exact})
+    return {f"{SMALLEST}.{name}": value for name, value in found.items()}
+
+
+def pair_tensors(
+    exam: Exam, case: Case, candidate: Mapping[str, Tensor], other: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """Two answers that should agree: the candidate's, and the bar's or its own to the question put otherwise."""
+    return _stored(exam, case, {"candidate": candidate, "other": other})
+
+
+def _stored(exam: Exam, case: Case, outputs: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    found = input_tensors(exam, case)
+    found |= {f"{whose}.{name}": value for whose, held in outputs.items() for name, value in held.items()}
     return {name: value.clone().contiguous() for name, value in found.items()}
 
 
@@ -46,6 +65,13 @@ def load(folder: Path) -> dict[str, Tensor] | None:
     """Read them; None when the refusal had none."""
     path = folder / FILE
     return load_file(path) if path.is_file() else None
+
+
+def array_of(tensor: Tensor) -> Array:
+    """A stored tensor in storage form."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.contiguous().view(torch.int16).numpy().view(np.uint16)
+    return tensor.contiguous().numpy()
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

@@ -5,7 +5,7 @@ Expected values stay here, in the verifier's private memory; controls and baseli
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from bot import digest
 from bot.contract.load import LoadedContract
@@ -29,21 +29,27 @@ from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, make_case
 from bot.verify.compare import Judgement, Setting, judge, noise_level
 from bot.verify.draws import Array
+from bot.verify.influence import perturbed
 from bot.verify.oracle import Expected, OracleFunction, Tensor, expect, tensor_of
 from bot.verify.philox import Stream
 from bot.verify.variants import Variant
+
+if TYPE_CHECKING:
+    from bot.verify.sitting import Sitting
 
 Watch = Callable[[Progress | Commitment], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One planned draw: fixed by name before candidate code is loaded; the inputs come from the salt."""
+    """One planned draw: fixed by name before candidate code is loaded; the inputs come from the salt. `base`: the draw
+    of which it changes parts, by number."""
 
     stage: StageName
     recipe: Recipe
     number: int
-    lengths: Literal["same", "other"]
+    lengths: Literal["same", "other"] = "same"
+    base: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +59,14 @@ class Question:
     check: Check
     case: Case
     expected: Expected
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One call of the exam's order. `again`: the same question a second time."""
+
+    index: int
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +91,7 @@ class Exam:
     own_cpus: set[int]
     waiting: Worker | None
     checks: list[Check] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
     plan: dict[StageName, int] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
     records: list[StageRecord] = field(default_factory=list)
@@ -92,6 +107,7 @@ class Exam:
     pool: list[Worker] = field(default_factory=list)
     house: Worker | None = None
     variants: list[Variant] = field(default_factory=list)
+    sitting: "Sitting | None" = None
 
     @property
     def contract(self) -> Contract:
@@ -130,16 +146,15 @@ class Exam:
         """How many checks a stage has; 0 when the mode leaves it out."""
         return self.plan.get(stage, 0)
 
-    def indices(self, stage: StageName) -> list[int]:
-        """The planned draws of a stage, in an order that the candidate cannot know."""
-        own = [i for i, check in enumerate(self.checks) if check.stage == stage]
-        return [own[i] for i in self.root.child("order", stage).shuffled(len(own))]
+    def indices(self, *stages: StageName) -> list[int]:
+        """The planned draws of these stages."""
+        return [i for i, check in enumerate(self.checks) if check.stage in stages]
 
     def prewarm(self, count: int, *, house: bool) -> None:
         """Start workers that will be needed, in the order they will be asked for: they import torch while draws and
         expected values are computed. `house`: also the one that forks a child for each kernel of ours."""
-        self.pool += [self._start() for _ in range(count)]
-        self.house = self._start(fork=True) if house else None
+        self.pool += [self.start_worker() for _ in range(count)]
+        self.house = self.start_worker(fork=True) if house else None
 
     def settle(self) -> None:
         """Wait until every worker is up, and stop it: nothing of ours or theirs may run beside a timed call."""
@@ -149,11 +164,11 @@ class Exam:
 
     def worker(self) -> Worker:
         """A worker in which nothing has run."""
-        return self.pool.pop(0) if self.pool else self._start()
+        return self.pool.pop(0) if self.pool else self.start_worker()
 
     def house_worker(self) -> Worker:
         """The worker for kernels of ours."""
-        worker, self.house = self.house or self._start(fork=True), None
+        worker, self.house = self.house or self.start_worker(fork=True), None
         return worker
 
     def close(self) -> None:
@@ -162,7 +177,8 @@ class Exam:
             worker.close()
         self.pool.clear()
 
-    def _start(self, *, fork: bool = False) -> Worker:
+    def start_worker(self, *, fork: bool = False) -> Worker:
+        """Start a worker; it gets ready by itself."""
         return Worker(self.contract, self.job.sandbox, self.cpus, start_cpus=self.own_cpus, fork=fork)
 
     def question(self, index: int) -> Question:
@@ -170,11 +186,19 @@ class Exam:
         if index not in self.questions:
             check = self.checks[index]
             stream = self.root.child("check", check.stage, check.recipe.name, check.number)
-            static = self.root.child("static", check.recipe.name)
-            case = make_case(self.contract, check.recipe, stream, static=static, lengths=check.lengths)
-            expected = expect(self.contract, self.oracle, case, stream.child("oracle"))
-            self.questions[index] = Question(check, case, expected)
+            case = self._case(check, stream)
+            self.questions[index] = Question(check, case, self.expected(case, stream.child("oracle")))
         return self.questions[index]
+
+    def _case(self, check: Check, stream: Stream) -> Case:
+        if check.base is not None:
+            return perturbed(self.contract, self.question(check.base).case, stream)
+        static = self.root.child("static", check.recipe.name)
+        return make_case(self.contract, check.recipe, stream, static=static, lengths=check.lengths)
+
+    def expected(self, case: Case, stream: Stream) -> Expected:
+        """What the oracle says."""
+        return expect(self.contract, self.oracle, case, stream)
 
     def tensors(self, outputs: Mapping[str, Array]) -> dict[str, Tensor]:
         """Snapshots as torch tensors."""
@@ -182,15 +206,25 @@ class Exam:
 
     def judge(self, question: Question, answer: Answered) -> Judgement:
         """Compare an answer with what was expected."""
-        case = question.case
-        setting = Setting(case.where, case.axes, case.recipe.limits)
-        return judge(self.contract, question.expected, self.tensors(answer.outputs), setting)
+        return self.judge_case(question.case, question.expected, answer)
+
+    def judge_case(self, case: Case, expected: Expected, answer: Answered) -> Judgement:
+        """As `judge`, of a case that was not planned."""
+        return judge(self.contract, expected, self.tensors(answer.outputs), setting_of(case))
 
     def noise_level(self, cell: str) -> dict[str, float]:
         """Relative noise of each output in a cell, the largest of its checked draws."""
+        return self._level(lambda name: name == cell)
+
+    def noise_of_regime(self, regime: str) -> dict[str, float]:
+        """Relative noise of each output in a regime, the largest of its checked draws."""
+        return self._level(lambda name: name.rpartition("/")[2] == regime)
+
+    def _level(self, wanted: Callable[[str], bool]) -> dict[str, float]:
         levels: dict[str, float] = {}
-        for index, check in enumerate(self.checks):
-            if check.stage == "correctness" and check.recipe.name == cell:
+        for index in self.indices("smoke", "correctness"):
+            recipe = self.checks[index].recipe
+            if recipe.kind == "cell" and wanted(recipe.name):
                 for name, level in noise_level(self.contract, self.question(index).expected).items():
                     levels[name] = max(level, levels.get(name, 0.0))
         return levels
@@ -232,16 +266,24 @@ def _worst(new: Sequence[float], old: Sequence[float]) -> list[float]:
     return [max(new[i] if i < len(new) else 0.0, old[i] if i < len(old) else 0.0) for i in range(length)]
 
 
+def setting_of(case: Case) -> Setting:
+    """Under which name and limits a case is judged."""
+    return Setting(case.where, case.axes, case.recipe.limits)
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a stage returns: how many of its checks have positive evidence, and what refused the candidate."""
+    """What a stage returns: how many of its checks have positive evidence, and what refused the candidate. `seconds`:
+    where one step holds several stages, the share of each."""
 
     done: int
     refusal: Refusal | None = None
     invalid: str = ""
+    seconds: float | None = None
 
 
-Stage = Callable[[Exam], Outcome]
+Step = Callable[[Exam], Mapping[StageName, Outcome]]
+"""One or several stages: several, where their calls come in one secret order."""
 
 
 def refuse(stage: StageName, where: str, failure: Failure) -> Refusal:
@@ -249,8 +291,11 @@ def refuse(stage: StageName, where: str, failure: Failure) -> Refusal:
     return Refusal(kind=failure.kind, stage=stage, where=where, reason=failure.text)
 
 
-def incorrect(stage: StageName, question: Question, example: Counterexample) -> Refusal:
+def incorrect(
+    stage: StageName, case: Case, example: Counterexample, *, note: str = "", unwritten: bool = False
+) -> Refusal:
     """A refusal from a wrong number."""
-    breaks = question.check.recipe.breaks
-    reason = f"`{example.output}` is wrong" + (f"; this probe breaks: {breaks}" if breaks else "")
-    return Refusal(kind="incorrect", stage=stage, where=question.case.where, reason=reason, counterexample=example)
+    reason = f"`{example.output}` is {'left unwritten' if unwritten else 'wrong'}"
+    reason += f" {note}" if note else ""
+    reason += f"; this {case.recipe.kind} breaks: {case.recipe.breaks}" if case.recipe.breaks else ""
+    return Refusal(kind="incorrect", stage=stage, where=case.where, reason=reason, counterexample=example)

@@ -1,20 +1,31 @@
 """What an exam will do, fixed before candidate code loads: which draws, which baselines, how many checks a stage."""
 
+from collections.abc import Iterator
+
 from bot.contract.schema import Baseline, Workload
 from bot.evaluation import Mode, StageName
 from bot.verify.cases import cell_recipe, hidden_recipes, probe_recipe
-from bot.verify.exam import Check, Exam, Kernel
+from bot.verify.exam import Check, Exam, Kernel, Turn
+from bot.verify.sitting import exam_relations
 
-CORRECTNESS_DRAWS: dict[Mode, int] = {"quick": 1, "full": 1, "exam": 2, "claim": 0}
+CORRECTNESS_DRAWS: dict[Mode, int] = {"quick": 1, "full": 1, "exam": 2, "confirm": 1, "claim": 0}
+INFLUENCE_CHECKS: dict[Mode, int] = {"quick": 0, "full": 2, "exam": 6, "confirm": 2, "claim": 0}
+"""For each scored workload: draws of which parts are changed. With six, a part of an input is changed in one of them in
+a slice with 1 − (1 − 1/12)^6 = 0.4, and there are several slices and workloads."""
+SECOND_ASKINGS: dict[Mode, float] = {"quick": 0.0, "full": 0.5, "exam": 1.0, "confirm": 0.5, "claim": 0.0}
+"""Share of the probes, and half as much of the other questions, that are asked twice: what a kernel makes of a question
+it has seen shows only then."""
+RELATIONS: frozenset[Mode] = frozenset({"full", "exam", "confirm"})
 
 
 def plan_checks(exam: Exam) -> list[Check]:
-    """Every draw of smoke, correctness and probes, by name. Nothing here depends on the candidate's behaviour."""
+    """Every draw of smoke, correctness, probes and influence, by name. Nothing here depends on the candidate's
+    behaviour."""
     mode, device, contract = exam.job.mode, exam.device, exam.contract
     if mode == "claim":
         return []
     anchor = contract.anchor(device)
-    checks = [Check("smoke", cell_recipe(contract, anchor, next(iter(contract.regimes))), 0, "same")]
+    checks = [Check("smoke", cell_recipe(contract, anchor, next(iter(contract.regimes))), 0)]
     for workload, regime in _cells(exam, anchor):
         recipe = cell_recipe(contract, workload, regime)
         checks += [
@@ -23,10 +34,48 @@ def plan_checks(exam: Exam) -> list[Check]:
     hidden = list(hidden_recipes(contract, device, exam.root.child("hidden")))
     if mode == "quick":
         hidden = list({recipe.name: recipe for recipe in hidden}.values())
-    checks += [Check("correctness", recipe, number, "same") for number, recipe in enumerate(hidden)]
+    checks += [Check("correctness", recipe, number) for number, recipe in enumerate(hidden)]
     probes = (probe for probe in contract.probes if device in probe.device)
-    checks += [Check("probes", probe_recipe(contract, probe), 0, "same") for probe in probes]
-    return checks
+    checks += [Check("probes", probe_recipe(contract, probe), 0) for probe in probes]
+    return [*checks, *_influence(exam, checks)]
+
+
+def _cell_of(exam: Exam, index: int, workload: str) -> bool:
+    recipe = exam.checks[index].recipe
+    return recipe.kind == "cell" and recipe.name.startswith(f"{workload}/")
+
+
+def _influence(exam: Exam, checks: list[Check]) -> Iterator[Check]:
+    """Of each scored workload a few draws with parts changed, its regimes taking turns from a secret start."""
+    for workload in exam.contract.workloads:
+        if not workload.scored or exam.device not in workload.device:
+            continue
+        cells = {f"{workload.name}/{regime}" for regime in exam.contract.regimes}
+        bases = [i for i, c in enumerate(checks) if c.stage == "correctness" and c.recipe.name in cells]
+        start = int(exam.root.child("influence", workload.name).below(len(bases))[0]) if bases else 0
+        for number in range(INFLUENCE_CHECKS[exam.job.mode] if bases else 0):
+            base = bases[(start + number) % len(bases)]
+            yield Check("influence", checks[base].recipe, number, base=base)
+
+
+def plan_turns(exam: Exam) -> list[Turn]:
+    """The order of the calls of correctness, probes and influence, some twice: one order, drawn."""
+    stream, share = exam.root.child("turns"), SECOND_ASKINGS[exam.job.mode]
+    asked = exam.indices("correctness", "probes", "influence")
+    probes, others = exam.indices("probes"), exam.indices("correctness", "influence")
+    twice = [probes[i] for i in stream.child("probes").shuffled(len(probes))[: round(share * len(probes))]]
+    twice += [others[i] for i in stream.child("others").shuffled(len(others))[: round(share / 2 * len(others))]]
+    pool, met = [*asked, *twice], set[int]()
+    turns = []
+    order = stream.child("order").shuffled(len(pool))
+    # Smoke asked at the anchor's sizes: at once another draw of them, or a kernel that keeps its last answer by its
+    # shape might never be asked the same shape twice running.
+    anchor = exam.contract.anchor(exam.device).name
+    first = next((place for place in order if _cell_of(exam, pool[place], anchor)), None)
+    for place in sorted(order, key=lambda place: place != first):
+        turns.append(Turn(pool[place], again=pool[place] in met))
+        met.add(pool[place])
+    return turns
 
 
 def _cells(exam: Exam, anchor: Workload) -> list[tuple[Workload, str]]:
@@ -54,9 +103,9 @@ def baseline_kernels(exam: Exam) -> list[tuple[Kernel, Baseline | None]]:
     return found
 
 
-PAIRS: dict[Mode, int] = {"quick": 0, "full": 5, "exam": 7, "claim": 2}
+PAIRS: dict[Mode, int] = {"quick": 0, "full": 5, "exam": 7, "confirm": 5, "claim": 2}
 """Pairs of calls per cell and round."""
-ROUNDS: dict[Mode, int] = {"quick": 0, "full": 2, "exam": 2, "claim": 1}
+ROUNDS: dict[Mode, int] = {"quick": 0, "full": 2, "exam": 2, "confirm": 2, "claim": 1}
 """Pairs of fresh workers; the one started first is up to 5 % slower (design.md), so the order alternates. A claim is
 shown and counts for nothing: one pair will do."""
 
@@ -64,13 +113,15 @@ shown and counts for nothing: one pair will do."""
 def plan_stages(exam: Exam) -> dict[StageName, int]:
     """How many checks each stage has in this mode."""
     mode = exam.job.mode
-    stages: tuple[StageName, ...] = ("smoke", "correctness", "probes")
+    stages: tuple[StageName, ...] = ("smoke", "correctness", "probes", "influence")
     drawn: dict[StageName, int] = {stage: sum(check.stage == stage for check in exam.checks) for stage in stages}
     measured = mode != "quick" and bool(exam.baselines_planned)
     contract = exam.contract
     return {
         "build": int(mode != "claim"),
         **drawn,
+        "relations": len(exam_relations(exam)) if mode in RELATIONS else 0,
+        "integrity": sum(turn.again for turn in exam.turns),
         "timing": len(exam.scored()) * ROUNDS[mode] if measured else 0,
         "controls": len(contract.controls) + len(contract.faithful) + len(exam.variants) if mode == "exam" else 0,
     }

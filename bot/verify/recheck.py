@@ -4,14 +4,25 @@ The candidate is not run and no device is needed. A program of its own: the bund
 """
 
 import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from bot.contract.load import load_contract
+from bot.contract.schema import ScalarInput
 from bot.errors import UsageError
-from bot.evaluation import Broken, Evaluation, Finding, Job, Rechecked, Refusal
-from bot.verify.compare import Setting, judge
+from bot.evaluation import Broken, Counterexample, Evaluation, Finding, Job, Rechecked, Refusal
+from bot.verify.cases import Case, Inputs, Recipe, cell_recipe
+from bot.verify.compare import Setting, against_bar, apart, judge
 from bot.verify.conduct import open_exam
-from bot.verify.counterexample import input_tensors, load, same_bits
+from bot.verify.counterexample import SMALLEST, array_of, input_tensors, load, same_bits
+from bot.verify.diagnosis import SMALLEST_NOISE
+from bot.verify.exam import Exam, setting_of
+from bot.verify.oracle import Expected, Tensor
+from bot.verify.relations import whole_of
+from bot.verify.stages.timing import timed_case, timed_stream
 
 
 def recheck(bundle: Path) -> list[Finding]:
@@ -25,8 +36,9 @@ def recheck(bundle: Path) -> list[Finding]:
         source = (bundle / "candidate.py").read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"{bundle.name} is not a bundle: {error}") from None
-    refusal, stored = evaluation.refusal, load(bundle)
-    if refusal is None or refusal.check is None or stored is None:
+    run = next((run for run in reversed(evaluation.runs) if run.refusal is not None), None)
+    stored = load(bundle)
+    if run is None or run.refusal is None or stored is None:
         return [Finding(what="counterexample", agrees=True, detail="none to look at")]
     loaded = load_contract(bundle / "contracts", evaluation.contract)
     job = Job(
@@ -34,38 +46,119 @@ def recheck(bundle: Path) -> list[Finding]:
         contract=evaluation.contract,
         candidate_name=evaluation.candidate_name,
         source=source,
-        mode=evaluation.mode,
+        mode=run.mode,
+        device="cuda" if run.environment.architecture.startswith("sm_") else "cpu",
     )
-    exam = open_exam(job, loaded, None, lambda _: None, salt=bytes.fromhex(evaluation.salt))
-    if not 0 <= refusal.check < len(exam.checks):
-        return [Finding(what="counterexample", agrees=False, detail="the plan has no such draw")]
-    question = exam.question(refusal.check)
-    findings = []
-    for name, tensor in input_tensors(exam, question.case).items():
-        agrees = name in stored and same_bits(stored[name], tensor)
-        findings.append(
-            Finding(
-                what=f"{name.removeprefix('input.')} drawn again",
-                agrees=agrees,
-                detail=f"{tuple(tensor.shape)}, bit for bit",
+    exam = open_exam(job, loaded, None, lambda _: None, salt=bytes.fromhex(run.salt))
+    look = _Look(exam, run.refusal, stored)
+    return [*look.at_refused(), *look.at_smallest()]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """An exam opened with the revealed salt, what it refused, and the tensors that show it."""
+
+    exam: Exam
+    refusal: Refusal
+    stored: Mapping[str, Tensor]
+
+    def at_refused(self) -> Iterator[Finding]:
+        """Draw the refused question again and judge the stored bytes."""
+        refusal, exam = self.refusal, self.exam
+        if refusal.check is not None:
+            if not 0 <= refusal.check < len(exam.checks):
+                yield Finding(what="counterexample", agrees=False, detail="the plan has no such draw")
+                return
+            question = exam.question(refusal.check)
+            yield from self._inputs(question.case)
+            yield from self._judged(question.case, question.expected, refusal.counterexample)
+        elif refusal.stage == "timing" and refusal.call:
+            recipe = next(r for r in _scored(exam) if r.name == refusal.where)
+            number, call = (int(part) for part in refusal.call.split("/"))
+            case = timed_case(exam, recipe, number, call)
+            yield from self._inputs(case)
+            if "other." + next(iter(exam.contract.outputs)) in self.stored:
+                level = exam.noise_level(refusal.where)
+                found = against_bar(
+                    exam.contract,
+                    self._outputs("candidate"),
+                    self._outputs("other"),
+                    level,
+                    where=case.where,
+                    axes=case.axes,
+                )
+                yield _same(refusal.counterexample, found)
+            else:
+                expected = exam.expected(case, timed_stream(exam, recipe).child("oracle", refusal.call))
+                yield from self._judged(case, expected, refusal.counterexample)
+        elif refusal.stage == "relations" and refusal.counterexample is not None:
+            relation = next(r for r in exam.contract.relations if r.name == refusal.call)
+            yield from self._inputs(whole_of(exam.contract, relation, exam.root.child("relation", relation.name)))
+            answers = {n: (self.stored[f"candidate.{n}"], self.stored[f"other.{n}"]) for n in exam.contract.outputs}
+            setting = Setting(relation.name, refusal.counterexample.axes, exam.contract.limits)
+            level = exam.noise_of_regime(relation.regime)
+            yield _same(refusal.counterexample, apart(exam.contract, answers, level, setting))
+
+    def at_smallest(self) -> Iterator[Finding]:
+        """The smallest counterexample stands by itself: its inputs are in the file."""
+        if self.refusal.smallest is None or not any(name.startswith(f"{SMALLEST}.") for name in self.stored):
+            return
+        exam, wrong = self.exam, self.refusal.smallest.counterexample
+        if self.refusal.check is None:
+            return
+        drawn = exam.question(self.refusal.check).case
+        inputs: Inputs = {}
+        for name, spec in exam.contract.inputs.items():
+            held = self.stored.get(f"{SMALLEST}.input.{name}")
+            inputs[name] = (
+                drawn.inputs[name] if isinstance(spec, ScalarInput) else held if held is None else array_of(held)
             )
+        case = replace(drawn, axes=wrong.axes, inputs=inputs)
+        expected = exam.expected(case, exam.root.child(*SMALLEST_NOISE))
+        yield from self._judged(case, expected, wrong, prefix=f"{SMALLEST}.")
+
+    def _inputs(self, case: Case) -> Iterator[Finding]:
+        for name, tensor in input_tensors(self.exam, case).items():
+            agrees = name in self.stored and same_bits(self.stored[name], tensor)
+            what = f"{name.removeprefix('input.')} drawn again"
+            yield Finding(what=what, agrees=agrees, detail=f"{tuple(tensor.shape)}, bit for bit")
+
+    def _outputs(self, whose: str, prefix: str = "") -> dict[str, Tensor]:
+        return {name: self.stored[f"{prefix}{whose}.{name}"] for name in self.exam.contract.outputs}
+
+    def _judged(
+        self, case: Case, expected: Expected, wrong: Counterexample | None, prefix: str = ""
+    ) -> Iterator[Finding]:
+        for name, exact in expected.exact.items():
+            held = self.stored.get(f"{prefix}oracle.{name}")
+            agrees = held is not None and held.shape == exact.shape and _near(held, exact)
+            yield Finding(what=f"{prefix}oracle.{name} computed again", agrees=agrees, detail="to 1e-9")
+        if any(f"{prefix}candidate.{name}" not in self.stored for name in self.exam.contract.outputs):
+            yield Finding(what=f"{prefix}candidate's bytes", agrees=False, detail="missing")
+            return
+        if wrong is not None and wrong.statistic == "leak":
+            yield Finding(what="the leak", agrees=True, detail="needs the answer before the change: `reproduce` it")
+            return
+        found = judge(self.exam.contract, expected, self._outputs("candidate", prefix), setting_of(case))
+        yield _same(
+            wrong,
+            found.counterexample,
+            "the smallest case's bytes judged again" if prefix else "the stored bytes judged again",
         )
-    for name, exact in question.expected.exact.items():
-        held = stored.get(f"oracle.{name}")
-        agrees = (
-            held is not None and held.shape == exact.shape and bool(((held - exact).abs() <= 1e-9 * exact.abs()).all())
-        )
-        findings.append(Finding(what=f"oracle.{name} computed again", agrees=agrees, detail="to 1e-9"))
-    outputs = {name: stored[f"candidate.{name}"] for name in exam.contract.outputs if f"candidate.{name}" in stored}
-    if set(outputs) != set(exam.contract.outputs):
-        return [*findings, Finding(what="the candidate's bytes", agrees=False, detail="missing")]
-    setting = Setting(question.case.where, question.case.axes, question.case.recipe.limits)
-    return [*findings, _same_refusal(refusal, judge(exam.contract, question.expected, outputs, setting).counterexample)]
 
 
-def _same_refusal(refusal: Refusal, found: object) -> Finding:
-    agrees = found == refusal.counterexample
-    return Finding(what="the stored bytes judged again", agrees=agrees, detail="error, limit, place and values")
+def _scored(exam: Exam) -> Iterator[Recipe]:
+    for workload, regime in exam.scored():
+        yield cell_recipe(exam.contract, workload, regime)
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    """Equal to 1e-9; infinities and NaN to themselves."""
+    return bool(torch.isclose(one, other, rtol=1e-9, atol=0.0, equal_nan=True).all())
+
+
+def _same(wanted: object, found: object, what: str = "the stored bytes judged again") -> Finding:
+    return Finding(what=what, agrees=found == wanted, detail="error, limit, place and values")
 
 
 def main() -> int:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Contract, Device, Limit
+from bot.contract.schema import Contract, Device, Limit, Relation
 from bot.errors import Problem
 from bot.verify import cpus
-from bot.verify.calls import Failure, Worker
+from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe, hidden_recipes, make_case, probe_recipe
 from bot.verify.compare import Judgement, OutputError, Setting, judge
 from bot.verify.oracle import Expected, tensor_of
 from bot.verify.philox import Stream
+from bot.verify.relations import Compared, put_twice
 from bot.verify.sandbox import Kind
 
 
@@ -107,6 +108,21 @@ class Trials:
             answers.append((drawn, judge(contract, drawn.expected, outputs, drawn.setting)))
         self._worker.leave()
         return answers
+
+    def relate(self, file: str, relation: Relation, stream: Stream) -> Compared | Failure:
+        """Both answers of one kernel file to a question put in two ways."""
+        failed = self._worker.load(self._loaded.read(file))
+        if failed is None:
+
+            def call(case: Case, way: str) -> Answered | Failure:
+                return self._worker.run(case, self._stream.child("relation", file, way))
+
+            found = put_twice(self._loaded.contract, relation, stream, call)
+        else:
+            found = failed
+        broke = isinstance(found, Failure) and not found.alive and found.kind != "build_failed"
+        (self._restart if broke else self._worker.leave)()
+        return found
 
     def _start(self) -> Worker:
         ours, theirs = cpus.split()

@@ -1,80 +1,116 @@
-"""Stages 2 to 4, smoke, correctness and probes: one kind of call, in secret order, each compared with the oracle.
+"""Stages 2 to 7, smoke to integrity: the exam's questions, one kind of call, each compared with the oracle.
 
-Integrity is part of each of these calls: poisoned outputs, guard bands, inputs compared afterwards (calls.py).
+Correctness, probes, influence and second askings come in one secret order; what a call counts for is decided here,
+afterwards. Integrity is also part of each call: poisoned outputs, guard bands, inputs compared afterwards (calls.py).
 """
 
-import math
 import time
+from collections.abc import Mapping
 
-from bot.evaluation import FailedProbe, StageName
+from bot.evaluation import Refusal, StageName
 from bot.verify.calls import Failure
-from bot.verify.compare import Judgement
-from bot.verify.counterexample import tensors_of
-from bot.verify.exam import Exam, Outcome, incorrect, refuse
+from bot.verify.counterexample import answer_tensors, pair_tensors
+from bot.verify.diagnosis import diagnose
+from bot.verify.exam import Exam, Outcome, Turn, incorrect, refuse
+from bot.verify.oracle import Tensor
+from bot.verify.relations import Compared
+from bot.verify.sitting import Reply, Sitting, exam_relations
 
-DIAGNOSIS_SECONDS = 4.0
-"""After a wrong answer the remaining probes are asked too, for at most this long: which shortcut is it?"""
+MIXED: tuple[StageName, ...] = ("correctness", "probes", "influence", "integrity")
+"""Stages whose calls come in one order."""
 
 
-def smoke(exam: Exam) -> Outcome:
+def smoke(exam: Exam) -> Mapping[StageName, Outcome]:
     """One draw of the anchor."""
-    return _ask_all(exam, "smoke")
+    sitting = _sitting(exam)
+    for done, index in enumerate(exam.indices("smoke")):
+        refusal = _ask(exam, sitting, "smoke", Turn(index))
+        if refusal is not None:
+            return {"smoke": Outcome(done, refusal)}
+    return {"smoke": Outcome(exam.planned("smoke"))}
 
 
-def correctness(exam: Exam) -> Outcome:
-    """Every cell, other lengths with the same total, hidden axis values."""
-    return _ask_all(exam, "correctness")
-
-
-def probes(exam: Exam) -> Outcome:
-    """The contract's extreme and structured inputs."""
-    return _ask_all(exam, "probes")
-
-
-def _ask_all(exam: Exam, stage: StageName) -> Outcome:
-    done = 0
-    for index in exam.indices(stage):
-        question = exam.question(index)
-        exam.progress(stage, done, question.case.where)
-        answer = ask(exam, index)
-        if isinstance(answer, Failure):
-            return Outcome(done, refuse(stage, question.case.where, answer))
-        if exam.in_ledger(question.check):
-            exam.note_accuracy(exam.candidate.name, answer)
-        if answer.counterexample is not None:
-            refusal = incorrect(stage, question, answer.counterexample)
-            return Outcome(done, refusal.model_copy(update={"check": index, "diagnosis": _diagnose(exam)}))
-        done += 1
-    return Outcome(done)
-
-
-def ask(exam: Exam, index: int) -> Judgement | Failure:
-    """Put one planned question to the candidate."""
-    question = exam.question(index)
-    answer = exam.candidate_worker.run(question.case, exam.root.child("call", question.check.stage, index))
-    if isinstance(answer, Failure):
-        return answer
-    judgement = exam.judge(question, answer)
-    if judgement.counterexample is not None and not exam.shown:
-        exam.shown = tensors_of(exam, question, answer)
-    return judgement
-
-
-def _diagnose(exam: Exam) -> list[FailedProbe]:
-    """Which probes the refused candidate fails: they name the shortcut it takes. For people; decides nothing."""
-    failed: list[FailedProbe] = []
-    deadline = time.monotonic() + DIAGNOSIS_SECONDS
-    for index in exam.indices("probes"):
-        if time.monotonic() > deadline:
+def questions(exam: Exam) -> Mapping[StageName, Outcome]:
+    """Every cell, other lengths with the same total, hidden axis values, the contract's extreme and structured inputs,
+    inputs changed part by part, and a share of it all again."""
+    sitting = _sitting(exam)
+    done, seconds = dict.fromkeys(MIXED, 0), dict.fromkeys(MIXED, 0.0)
+    refused: tuple[StageName, Refusal] | None = None
+    for turn in exam.turns:
+        stage: StageName = "integrity" if turn.again else exam.checks[turn.index].stage
+        exam.progress(stage, done[stage], exam.question(turn.index).case.where)
+        begun = time.monotonic()
+        refusal = _ask(exam, sitting, stage, turn)
+        seconds[stage] += time.monotonic() - begun
+        if refusal is not None:
+            refused = (stage, refusal)
             break
-        recipe = exam.checks[index].recipe
-        answer = ask(exam, index)
-        if isinstance(answer, Failure):
-            failed.append(FailedProbe(name=recipe.name, breaks=recipe.breaks))
-        elif answer.counterexample is not None:
-            margin = round(answer.margin, 2) if math.isfinite(answer.margin) else None
-            failed.append(FailedProbe(name=recipe.name, breaks=recipe.breaks, margin=margin))
-        if isinstance(answer, Failure) and answer.kind != "incorrect":
-            break
-    # The plainest failures first: they say most about the shortcut.
-    return sorted(failed, key=lambda probe: (-(probe.margin or math.inf), probe.name))
+        done[stage] += 1
+    return {
+        stage: Outcome(done[stage], refused[1] if refused and refused[0] == stage else None, seconds=seconds[stage])
+        for stage in MIXED
+    }
+
+
+def relations(exam: Exam) -> Mapping[StageName, Outcome]:
+    """The same question in two ways."""
+    sitting = _sitting(exam)
+    for number, relation in enumerate(exam_relations(exam)):
+        exam.progress("relations", number, relation.name)
+        found = sitting.relate(number)
+        if isinstance(found, Failure):
+            return {"relations": Outcome(number, refuse("relations", relation.name, found))}
+        compared, example = found
+        if example is not None:
+            refusal = incorrect("relations", compared.case, example, note=_ways(relation.kind))
+            exam.shown = _shown(exam, compared)
+            return {"relations": Outcome(number, refusal.model_copy(update={"call": relation.name}))}
+    return {"relations": Outcome(exam.planned("relations"))}
+
+
+def _ways(kind: str) -> str:
+    return {
+        "split": "when sequences are cut in two and the state is handed over",
+        "alone": "when a sequence is alone and not packed with others",
+        "permuted": "when steps change places",
+        "scaled": "when what is linear is scaled",
+    }[kind]
+
+
+def _shown(exam: Exam, compared: Compared) -> dict[str, Tensor]:
+    one = {name: pair[0] for name, pair in compared.answers.items()}
+    other = {name: pair[1] for name, pair in compared.answers.items()}
+    return pair_tensors(exam, compared.case, one, other)
+
+
+def _sitting(exam: Exam) -> Sitting:
+    if exam.sitting is None:
+        exam.sitting = Sitting(exam, exam.candidate_worker, exam.root.child("call"))
+    return exam.sitting
+
+
+def _ask(exam: Exam, sitting: Sitting, stage: StageName, turn: Turn) -> Refusal | None:
+    reply = sitting.ask(turn)
+    where = exam.question(turn.index).case
+    if isinstance(reply, Failure):
+        return refuse(stage, where.where, reply)
+    if exam.in_ledger(reply.question.check) and not turn.again:
+        exam.note_accuracy(exam.candidate.name, reply.judgement)
+    if reply.wrong is None:
+        return None
+    exam.shown = answer_tensors(exam, reply.question, reply.answer)
+    refusal = incorrect(stage, where, reply.wrong, note=_note(reply, turn), unwritten=_unwritten(reply))
+    return diagnose(exam, sitting, reply, refusal.model_copy(update={"check": turn.index}))
+
+
+def _note(reply: Reply, turn: Turn) -> str:
+    if reply.judgement.counterexample is None:
+        return "where nothing may change: inputs of other heads and sequences were changed"
+    if turn.again:
+        return "when asked the same again; the first answer was right"
+    return "where parts of the inputs were changed" if reply.question.check.base is not None else ""
+
+
+def _unwritten(reply: Reply) -> bool:
+    left = reply.answer.unwritten
+    return left is not None and reply.wrong is not None and reply.wrong.output == left[0] and not reply.leaked

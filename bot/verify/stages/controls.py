@@ -1,87 +1,153 @@
 """Stage 9, controls: deliberately wrong kernels of this contract must be refused, honest variants accepted, or the exam
-says of itself that it is weak. They are ours: one worker forks a child for each, and they get the exam's own questions.
+says of itself that it is weak. They are ours: one worker forks a child for each, and they sit the exam's own questions.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bot.errors import DataError, Problem
-from bot.evaluation import ControlResult, Grade
+from bot.evaluation import ControlResult, Grade, StageName
 from bot.verify.calls import Failure, Worker
-from bot.verify.exam import Exam, Outcome
+from bot.verify.exam import Exam, Outcome, Turn
+from bot.verify.sitting import Sitting, exam_relations
 from bot.verify.variants import Variant
 
+STRONG = 3.0
+"""A plain control is asked until it misses a limit by this factor, which every one must somewhere."""
 
-def controls(exam: Exam) -> Outcome:
+
+def controls(exam: Exam) -> Mapping[StageName, Outcome]:
     """Grade the exam."""
+    exam.grade = grade(exam)
+    return {"controls": Outcome(len(exam.grade.controls) + len(exam.grade.faithful) + len(exam.grade.variants))}
+
+
+def grade(exam: Exam) -> Grade:
+    """Every control and faithful variant of the contract, and the exam's share of the hidden ones."""
     named = {control.file: list(control.fails) for control in exam.contract.controls}
-    with exam.house_worker() as worker:
-        refused = [_plain(exam, worker, file, first) for file, first in named.items()]
-        accepted = [_plain(exam, worker, file, []) for file in exam.contract.faithful]
-        hidden = [_variant(exam, worker, variant, named[variant.file]) for variant in exam.variants]
-    exam.grade = Grade(controls=refused, faithful=accepted, variants=hidden)
-    return Outcome(len(refused) + len(accepted) + len(hidden))
+    house = House(exam)
+    try:
+        return Grade(
+            controls=[_plain(house, file, _first(exam, names)) for file, names in named.items()],
+            faithful=[_plain(house, file, None) for file in exam.contract.faithful],
+            variants=[_variant(house, variant, named[variant.file]) for variant in exam.variants],
+        )
+    finally:
+        house.close()
 
 
-def _plain(exam: Exam, worker: Worker, file: str, first: list[str]) -> ControlResult:
-    """A kernel of the contract's; one that does not even run is the contract's mistake."""
-    found = _ask(exam, worker, file, exam.loaded.read(file), _order(exam, first))
-    if isinstance(found, Failure):
-        raise DataError(f"contracts/{exam.contract.name}", [Problem(file, found.text)])
-    return ControlResult(file=file, refused=found.refused, where=found.where, margin=_finite(found.margin))
+@dataclass
+class House:
+    """The worker our own kernels run in: a child of it each. A child that broke may leave messages for the next, so
+    that one gets a worker of its own."""
 
+    exam: Exam
+    worker: Worker | None = None
 
-def _variant(exam: Exam, worker: Worker, variant: Variant, first: list[str]) -> ControlResult:
-    """A composed one. A gate may open or shut by what came before, so gated ones are asked in the exam's own order."""
-    found = _ask(exam, worker, variant.file, variant.source, _order(exam, first if variant.kind == "graded" else []))
-    text = f"{variant.kind}: {variant.description}"
-    if isinstance(found, Failure):
-        return ControlResult(file=variant.file, variant=text, refused=True, where=found.text, margin=None)
-    margin = _finite(found.margin)
-    return ControlResult(file=variant.file, variant=text, refused=found.refused, where=found.where, margin=margin)
+    def sit(self, file: str, source: str, turns: Sequence[Turn], task: "Task") -> "Found | Failure":
+        """Ask a kernel until it has shown what it is."""
+        self.exam.progress("controls", 0, file)
+        worker = self.worker = self.worker or self.exam.house_worker()
+        found = worker.load(source) or _sit(self.exam, worker, file, turns, task)
+        if isinstance(found, Failure) and not found.alive and found.kind != "build_failed":
+            self.close()
+        else:
+            worker.leave()
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
-    """The worst answer so far, or the first wrong one."""
+class Task:
+    """How long to ask: on after a wrong answer until one misses by `enough`; `relations`: these too."""
+
+    enough: float = 1.0
+    relations: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The worst wrong answer, or the worst right one."""
 
     refused: bool
     where: str
     margin: float
 
 
-def _ask(exam: Exam, worker: Worker, file: str, source: str, order: list[int]) -> _Found | Failure:
-    """Ask until the first wrong answer, in a child process of its own."""
-    exam.progress("controls", 0, file)
-    try:
-        failed = worker.load(source)
-        if failed is not None:
-            return failed
-        worst = _Found(refused=False, where="", margin=0.0)
-        for index in order:
-            question = exam.question(index)
-            answer = worker.run(question.case, exam.root.child("control", file, index))
-            if isinstance(answer, Failure):
-                return Failure(answer.kind, f"{question.case.where}: {answer.text}")
-            judgement = exam.judge(question, answer)
-            if judgement.counterexample is not None:
-                return _Found(refused=True, where=question.case.where, margin=judgement.margin)
-            if not (judgement.margin <= worst.margin):
-                worst = _Found(refused=False, where=question.case.where, margin=judgement.margin)
-        return worst
-    finally:
-        worker.leave()
+def _sit(exam: Exam, worker: Worker, file: str, turns: Sequence[Turn], task: Task) -> Found | Failure:
+    sitting = Sitting(exam, worker, exam.root.child("control", file))
+    worst = Found(refused=False, where="", margin=0.0)
+    for turn in turns:
+        reply = sitting.ask(turn)
+        where = exam.checks[turn.index].recipe.name
+        if isinstance(reply, Failure):
+            return Failure(reply.kind, f"{where}: {reply.text}", alive=reply.alive)
+        if not (reply.margin <= worst.margin):
+            worst = Found(refused=reply.wrong is not None, where=where, margin=reply.margin)
+        if worst.refused and not (worst.margin < task.enough):
+            return worst
+    for number, relation in enumerate(exam_relations(exam) if task.relations else ()):
+        related = sitting.relate(number)
+        if isinstance(related, Failure):
+            return Failure(related.kind, f"{relation.name}: {related.text}", alive=related.alive)
+        if related[1] is not None:
+            return Found(refused=True, where=relation.name, margin=0.0)
+    return worst
+
+
+def _plain(house: House, file: str, first: Sequence[Turn] | None) -> ControlResult:
+    """A kernel of the contract's: a control from the places that must see it on; a faithful variant all through. One
+    that does not even run is the contract's mistake."""
+    exam = house.exam
+    turns = [*first, *(turn for turn in exam.turns if turn not in first)] if first is not None else _once(exam)
+    task = Task(relations=True) if first is None else Task(enough=STRONG)
+    found = house.sit(file, exam.loaded.read(file), turns, task)
+    if isinstance(found, Failure):
+        raise DataError(f"contracts/{exam.contract.name}", [Problem(file, found.text)])
+    return ControlResult(file=file, refused=found.refused, where=found.where, margin=_finite(found.margin))
+
+
+def _variant(house: House, variant: Variant, names: Sequence[str]) -> ControlResult:
+    """A composed one. A gate may open or shut by what came before, so gated ones are asked in the exam's own order."""
+    exam = house.exam
+    first = _first(exam, names) if variant.kind == "graded" else []
+    turns = [*first, *(turn for turn in exam.turns if turn not in first)]
+    found = house.sit(variant.file, variant.source, turns, Task())
+    text, severity = f"{variant.kind}: {variant.description}", variant.severity
+    if isinstance(found, Failure):
+        # A kernel that breaks teaches nothing about the exam: it counts as not caught, and shows why.
+        return ControlResult(
+            file=variant.file, variant=text, severity=severity, refused=False, where=found.text, margin=None
+        )
+    return ControlResult(
+        file=variant.file,
+        variant=text,
+        severity=severity,
+        refused=found.refused,
+        where=found.where,
+        margin=_finite(found.margin),
+    )
+
+
+def _once(exam: Exam) -> list[Turn]:
+    """Every question, none a second time."""
+    return [turn for turn in exam.turns if not turn.again]
+
+
+def _first(exam: Exam, names: Sequence[str]) -> list[Turn]:
+    """The turns that must see a control. In the exam's order: one that keeps its first answer needs two of a kind."""
+
+    def sees(turn: Turn) -> bool:
+        name = exam.checks[turn.index].recipe.name
+        return name in names or name.rpartition("/")[2] in names
+
+    return [turn for turn in exam.turns if sees(turn)]
 
 
 def _finite(margin: float) -> float | None:
     return round(margin, 3) if margin < 1e12 else None
-
-
-def _order(exam: Exam, first: list[str]) -> list[int]:
-    """All questions of correctness and probes, one draw each; those named in `first` before the others."""
-    own = [i for i, c in enumerate(exam.checks) if c.stage in {"correctness", "probes"} and c.number == 0]
-
-    def late(index: int) -> bool:
-        name = exam.checks[index].recipe.name
-        return not (name in first or name.rpartition("/")[2] in first)
-
-    return sorted(own, key=late)

@@ -6,15 +6,17 @@ nothing of ours runs while a timed call does.
 """
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from bot.contract.schema import Workload
-from bot.evaluation import Cell, Refusal, Round
+from bot.evaluation import Cell, Refusal, Round, StageName
 from bot.verify.buffers import Slot
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe, make_case
 from bot.verify.compare import against_bar
+from bot.verify.counterexample import answer_tensors, pair_tensors
 from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
 from bot.verify.oracle import expect
 from bot.verify.philox import Stream
@@ -65,8 +67,12 @@ class _BarLost(Exception):  # noqa: N818 - as above
     """The bar failed after its clean run: an invalid measurement, never a lower bar."""
 
 
-def timing(exam: Exam) -> Outcome:
+def timing(exam: Exam) -> Mapping[StageName, Outcome]:
     """Time every scored cell."""
+    return {"timing": _timing(exam)}
+
+
+def _timing(exam: Exam) -> Outcome:
     if exam.bar is None:
         return Outcome(exam.planned("timing"))
     # Whatever it left running would share the CPUs with the workers that are timed.
@@ -87,7 +93,7 @@ def timing(exam: Exam) -> Outcome:
 
 def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
     recipe = cell_recipe(exam.contract, workload, regime)
-    stream = exam.root.child("timing", recipe.name)
+    stream = timed_stream(exam, recipe)
     calls = WARM_UPS + PAIRS[exam.job.mode]
     secret = {
         (number, call)
@@ -129,9 +135,19 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
 
 
 def _cases(exam: Exam, cell: _Measured, number: int) -> list[Case]:
-    stream = cell.stream.child(number)
-    calls = range(WARM_UPS + PAIRS[exam.job.mode])
-    return [make_case(exam.contract, cell.recipe, stream.child("case", call), static=stream) for call in calls]
+    """The inputs of a cell's calls in one round."""
+    return [timed_case(exam, cell.recipe, number, call) for call in range(WARM_UPS + PAIRS[exam.job.mode])]
+
+
+def timed_case(exam: Exam, recipe: Recipe, number: int, call: int) -> Case:
+    """The inputs of a timed call: cell, round, place in the round."""
+    stream = timed_stream(exam, recipe).child(number)
+    return make_case(exam.contract, recipe, stream.child("case", call), static=stream)
+
+
+def timed_stream(exam: Exam, recipe: Recipe) -> Stream:
+    """Where a cell's timed calls are drawn from."""
+    return exam.root.child("timing", recipe.name)
 
 
 def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Worker, number: int) -> list[_Pair]:
@@ -205,12 +221,17 @@ def _check_all(exam: Exam, cells: list[_Measured]) -> None:
 
 def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
     """One timed call against the bar on the same inputs; the secret one against the oracle in full."""
+    if pair.candidate.unwritten is not None:
+        text = f"left `{pair.candidate.unwritten[0]}` unwritten in a timed call"
+        raise _Refused(refuse("timing", pair.case.where, Failure("incorrect", text)))
     if pair.secret:
         expected = expect(exam.contract, exam.oracle, pair.case, cell.stream.child("oracle", pair.number))
-        question = Question(Check("timing", cell.recipe, 0, "same"), pair.case, expected)
+        question = Question(Check("timing", cell.recipe, 0), pair.case, expected)
         judgement = exam.judge(question, pair.candidate)
         if judgement.counterexample is not None:
-            raise _Refused(incorrect("timing", question, judgement.counterexample))
+            exam.shown = answer_tensors(exam, question, pair.candidate)
+            refusal = incorrect("timing", pair.case, judgement.counterexample, note="in a timed call")
+            raise _Refused(refusal.model_copy(update={"call": pair.number}))
     example = against_bar(
         exam.contract,
         exam.tensors(pair.candidate.outputs),
@@ -220,10 +241,11 @@ def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
         axes=pair.case.axes,
     )
     if example is not None:
-        reason = f"`{example.output}` of a timed call differs from the bar's on the same inputs"
-        raise _Refused(
-            Refusal(kind="incorrect", stage="timing", where=pair.case.where, reason=reason, counterexample=example)
+        exam.shown = pair_tensors(
+            exam, pair.case, exam.tensors(pair.candidate.outputs), exam.tensors(pair.baseline.outputs)
         )
+        refusal = incorrect("timing", pair.case, example, note="in a timed call: it differs from the bar's")
+        raise _Refused(refusal.model_copy(update={"call": pair.number}))
 
 
 def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
