@@ -326,6 +326,36 @@ def contract_calibrate(
     raise typer.Exit(1 if found.problems else 0)
 
 
+@contract_app.command("soak")
+def contract_soak(
+    name: Annotated[str | None, typer.Argument(help="Name of a folder in contracts/.")] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="Every contract.")] = False,
+    exams: Annotated[int, typer.Option(min=1, max=256, help="Exams, each with a salt of its own.")] = 20,
+    write: Annotated[bool, typer.Option("--write", help="Keep the counts in reports/NAME/soak.md.")] = False,
+    device: DeviceOption = "cpu",
+    sandbox: SandboxOption = "bubblewrap",
+    salt: SaltOption = "",
+) -> None:
+    """Hold exams of the contract's own kernels, every hidden form of every control. Exit code 1: one was missed."""
+    from bot.handlers import contract as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+    from bot.launch import appraise  # noqa: PLC0415
+    from bot.report.soak import missed, render_soak  # noqa: PLC0415
+
+    project, console = Project.find(Path.cwd()), Console()
+    options = handle.Options(device=device, sandbox=sandbox, draws=exams, salt=salt)
+    found = False
+    for chosen in handle.chosen(project, name, everything=everything):
+        with console.status("starting", spinner="dots") as status:
+            soaked = handle.soak(project, chosen, appraise, _steps(status), options)
+        sys.stdout.write(render_soak(chosen, soaked))
+        if write:
+            _say(f"written: {handle.write_soak(project, chosen, soaked)}")
+        found |= bool(missed(soaked))
+    raise typer.Exit(1 if found else 0)
+
+
 @contract_app.command("show")
 def contract_show(name: ContractName, device: DeviceOption = "cpu") -> None:
     """What a contract declares, its distributions drawn as small plots."""

@@ -4,20 +4,26 @@ will use: no salt, no secret axis value, no limit.
 
 import re
 
+from bot import telling
 from bot.contract.schema import Contract
-from bot.evaluation import Counterexample, Evaluation, Refusal
+from bot.evaluation import Counterexample, Evaluation, Refusal, Smallest, Statistic
 from bot.sanitize import plain_line, printable, redact, shorten
 from bot.verdict import CellVerdict, Interval, Verdict
 
 REASON_LIMIT = 4000
 
-_WRONG = {
+_WRONG: dict[Statistic, str] = {
     "median": "the median of its error is too large",
     "p99": "the 99 % quantile of its error is too large",
     "maximum": "the maximum of its error is too large",
     "class": "finite values, infinities and NaN do not stand where the oracle has them",
     "bar": "it is too far from the bar's output on the same inputs",
+    "leak": "it changes although only inputs were changed that must not matter to it",
+    "relation": "it differs from its own answer to the same question put otherwise",
+    "set": "an element does not belong to the set",
 }
+_EXACT = frozenset[Statistic]({"leak", "relation", "set"})
+"""Statistics of which an honest kernel has no typical error of one unit."""
 
 
 def feedback(evaluation: Evaluation, contract: Contract) -> str:
@@ -52,21 +58,41 @@ def _refused(refusal: Refusal, contract: Contract) -> str:
     # Nothing is drawn in the build stage, so its text can hold no draw.
     if refusal.stage != "build" and is_secret(refusal.where, contract):
         lines.append("It failed on a secret draw: sizes and lengths from the legal domain that nobody was told.")
+        lines += [_plain_inputs(refusal.smallest)] if refusal.smallest else []
     else:
         lines += [f"Where: {plain_line(refusal.where)}"] if refusal.where else []
         # The verifier's own sentence may state a limit, so a counterexample is told from its fields.
         shown = refusal.counterexample
         lines.append(_counterexample(shown) if shown else shorten(printable(redact(refusal.reason)), REASON_LIMIT))
+        lines += _smallest(refusal.smallest, contract) if refusal.smallest else []
     lines += [f"It also fails the probe {probe.name}: {plain_line(probe.breaks)}" for probe in refusal.diagnosis]
+    # The map cuts the cell it was taken on into equal parts: of an open cell that tells nothing new.
+    if refusal.influence and not is_secret(refusal.influence_where, contract):
+        where = plain_line(refusal.influence_where)
+        told = "how far each part of an output follows when one part of one input is changed"
+        lines.append(f"Influence in {where}: {told}.")
+        lines += telling.influence_lines(refusal.influence)
     return "\n".join(lines)
 
 
+def _smallest(found: Smallest, contract: Contract) -> list[str]:
+    """The smallest counterexample; without its sizes where they come from a secret draw."""
+    told = [] if is_secret(found.counterexample.where, contract) else [_counterexample(found.counterexample)]
+    return ["The smallest input found that it still gets wrong:", *told, _plain_inputs(found)]
+
+
+def _plain_inputs(found: Smallest) -> str:
+    return f"It is still wrong with these inputs: {telling.held(found) or 'as drawn'}."
+
+
 def _counterexample(found: Counterexample) -> str:
-    error = "" if found.error_units is None else f" ({found.error_units:.3g} noise units; an honest kernel: about 1)"
+    honest = "" if found.statistic in _EXACT else "; an honest kernel: about 1"
+    error = "" if found.error_units is None else f" ({found.error_units:.3g} noise units{honest})"
     group = f", group {plain_line(found.group)}" if found.group else ""
     return (
         f"Output {found.output}{group}: {_WRONG[found.statistic]}{error}.\n"
-        f"Worst element {found.index}: candidate {plain_line(found.candidate)}, oracle {plain_line(found.oracle)}.\n"
+        f"Worst element {found.index}: candidate {plain_line(found.candidate)}, "
+        f"{telling.other(found.statistic)} {plain_line(found.oracle)}.\n"
         f"Axes: {', '.join(f'{name}={value}' for name, value in found.axes.items())}"
     )
 

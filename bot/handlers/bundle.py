@@ -1,6 +1,7 @@
 """A replay bundle: all that a verdict rests on in one folder, so that anybody can look again.
 
-    evaluation.json  candidate.py  contracts/<op>/…  counterexample.safetensors (of a refusal)
+    evaluation.json  candidate.py  contracts/<op>/…
+    counterexample.safetensors  influence.svg (of a refusal)
     bundle.json      the digest of every other file
 
 `proctor replay` decides again from the facts and draws the counterexample again from the salt; it runs nothing of the
@@ -21,6 +22,7 @@ from bot.errors import UsageError
 from bot.evaluation import Evaluation, Finding, Job
 from bot.handlers.run import parse_document
 from bot.launch import Launcher, Watch
+from bot.report import influence
 from bot.verdict import Verdict, decide
 
 MANIFEST = "bundle.json"
@@ -57,6 +59,9 @@ def write_bundle(folder: Path, evaluation: Evaluation, source: str, contract: Pa
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "evaluation.json").write_text(evaluation.model_dump_json(indent=1) + "\n", encoding="utf-8")
     (folder / "candidate.py").write_text(source, encoding="utf-8")
+    drawn = influence.of_evaluation(evaluation)
+    if drawn is not None:
+        (folder / "influence.svg").write_text(drawn, encoding="utf-8")
     target = folder / "contracts" / contract.name
     shutil.copytree(contract, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     manifest = Manifest(files=_digests(folder), verdict=decide([evaluation]).kind.value, evaluation=evaluation.digest())
@@ -90,8 +95,10 @@ def replay(bundle: Bundle, recheck: Recheck) -> list[Finding]:
     found.append(_same("candidate's digest", digest.of_bytes(bundle.source.encode()), evaluation.candidate_digest))
     loaded = load_contract(bundle.folder / "contracts", evaluation.contract)
     found.append(_same("contract's digest", loaded.digest, evaluation.contract_digest))
-    committed = hashlib.sha256(bytes.fromhex(evaluation.salt)).hexdigest()
-    found.append(_same("salt is the one committed to", committed, evaluation.salt_commitment))
+    for run in evaluation.runs:
+        committed = hashlib.sha256(bytes.fromhex(run.salt)).hexdigest()
+        what = "salt is the one committed to" + (" (confirmation)" if run.mode == "confirm" else "")
+        found.append(_same(what, committed, run.salt_commitment))
     verdict = decide([evaluation])
     found.append(_same("verdict decided again", verdict.kind.value, bundle.manifest.verdict))
     return [*found, *recheck(bundle.folder)]

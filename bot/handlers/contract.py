@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from bot.contract.appraisal import Calibrated, Checked, Order, Result, Sketched, Step
+from bot.contract.appraisal import Calibrated, Checked, Order, Result, Sketched, Soaked, Step
 from bot.contract.load import LoadedContract, contract_names, load_contract
 from bot.contract.new import write_starter
 from bot.contract.rewrite import with_limits
 from bot.contract.schema import Device
 from bot.errors import DataError, InfrastructureError, Problem, UsageError
 from bot.handlers.project import Project
+from bot.report.soak import render_soak
 
 Watch = Callable[[Step], None]
 
@@ -106,6 +107,30 @@ def write_limits(project: Project, name: str, calibrated: Calibrated) -> Path:
     return file
 
 
+def soak(project: Project, name: str, appraiser: Appraiser, watch: Watch, options: Options) -> Soaked:
+    """`options.draws` exams of the contract's own kernels.
+
+    Raises:
+        UsageError: the contract is unknown or has mistakes.
+        InfrastructureError: it could not be run.
+    """
+    load_contract(project.contracts, name)
+    result = appraiser(_order(project, name, "soak", options), watch)
+    if not isinstance(result, Soaked):
+        raise InfrastructureError("the verifier answered another order")
+    return result
+
+
+def write_soak(project: Project, name: str, soaked: Soaked) -> Path:
+    """Keep the counts under `reports/`; returns the table, which lies beside them as JSON."""
+    folder = project.reports / name
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "soak.json").write_text(soaked.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    table = folder / "soak.md"
+    table.write_text(render_soak(name, soaked), encoding="utf-8")
+    return table
+
+
 def show(project: Project, name: str, appraiser: Appraiser, device: Device) -> tuple[LoadedContract, Sketched]:
     """A contract, and how its regimes draw.
 
@@ -129,7 +154,9 @@ def create(project: Project, name: str) -> Path:
     return write_starter(project.contracts, name)
 
 
-def _order(project: Project, name: str, task: Literal["check", "calibrate", "sketch"], options: Options) -> Order:
+def _order(
+    project: Project, name: str, task: Literal["check", "calibrate", "sketch", "soak"], options: Options
+) -> Order:
     return Order(
         contracts_dir=str(project.contracts),
         contract=name,

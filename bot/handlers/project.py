@@ -31,6 +31,11 @@ class Project:
         raise UsageError(f"no folder `contracts/` in {start} or above it: run proctor inside a project")
 
     @property
+    def reports(self) -> Path:
+        """The folder of evidence."""
+        return self.root / "reports"
+
+    @property
     def contracts(self) -> Path:
         """The folder of contracts."""
         return self.root / "contracts"

@@ -18,6 +18,7 @@ from bot.handlers.approve import approve
 from bot.handlers.evidence import run_folder_of
 from bot.handlers.gate import PROGRESS
 from bot.handlers.run import Candidate, Order, RunFolder
+from bot.report import influence
 from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
 from bot.verdict import Kind, Verdict, decide
 
@@ -79,6 +80,8 @@ def _open(
     agent_run = tools.folder.agent()
     if agent_run is not None:
         files[f"{record}/agent.json"] = agent_run.model_dump_json(indent=1).encode() + b"\n"
+        for attempt in agent_run.attempts:
+            files |= _picture(f"{record}/influence/attempt_{attempt.number:03d}.svg", attempt.evaluation)
     facts = ReportFacts(
         evaluations=evaluations, verdict=verdict, agent_run=agent_run, run_number=order.run_number, issue=order.issue
     )
@@ -114,6 +117,12 @@ def _kept(name: str) -> bool:
     return name in {"journal.jsonl", "lessons.md"} or name.startswith("candidates/")
 
 
+def _picture(path: str, evaluation: Evaluation) -> dict[str, bytes]:
+    """The influence map of a refusal as a file; not beside the evaluations, where all that stands is read as one."""
+    drawn = influence.of_evaluation(evaluation)
+    return {} if drawn is None else {path: drawn.encode()}
+
+
 def _index(order: Order, candidate: Candidate, remote: Remote) -> bytes:
     """Merging the pull request makes the candidate the incumbent of this device; other devices keep theirs."""
     path = f"kernels/{order.contract}/index.yaml"
@@ -128,11 +137,15 @@ def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict
     head = order.head_sha
     if head is None:
         raise UsageError("a rerun's order names no head")
-    path = f"{run_folder_of(order.contract, order.issue)}/evaluations/{order.run_number:03d}.json"
+    record = run_folder_of(order.contract, order.issue)
+    files = {
+        f"{record}/evaluations/{order.run_number:03d}.json": evaluations[-1].model_dump_json(indent=1).encode() + b"\n"
+    }
+    files |= _picture(f"{record}/influence/run_{order.run_number:03d}.svg", evaluations[-1])
     change = Change(
         operation=order.contract,
         base_sha=branch_tip(tools.remote, EVIDENCE_BRANCH) or order.base_sha,
-        files={path: evaluations[-1].model_dump_json(indent=1).encode() + b"\n"},
+        files=files,
         message=f"Add run {order.run_number} of #{order.number}\n",
         author=tools.author,
     )

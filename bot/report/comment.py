@@ -4,6 +4,7 @@ The words stand in templates/; here is what they may speak of, and how much of i
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot import digest, sanitize, stats
@@ -47,9 +48,10 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The facts as the templates use them."""
+    """The facts as the templates use them. `runs`: every exam and every confirmation, each as a run of its own."""
 
     facts: ReportFacts
+    runs: list[Evaluation]
     verdict: Verdict
     last: Evaluation
     times: tables.TimeTable
@@ -78,8 +80,13 @@ class Page:
     @property
     def refusals(self) -> list[Refusal]:
         """Why the candidate itself was refused, of the kind that decided first."""
-        found = [run.refusal for run in self.facts.evaluations if run.refusal]
-        return sorted(found, key=lambda refusal: refusal.kind != self.verdict.kind)
+        return _refusals(self.runs, self.verdict)
+
+    @property
+    def confirmed(self) -> int:
+        """How many of the exams were held once more with another salt, and refused nothing then either."""
+        again = [run.confirmation for run in self.facts.evaluations if run.confirmation]
+        return sum(not run.refusal and not run.infrastructure for run in again)
 
     @property
     def feedback(self) -> Feedback | None:
@@ -125,10 +132,14 @@ def render_issue_outcome(facts: ReportFacts) -> str:
     refused = tables.refused_rows(facts.agent_run)
     attempts = facts.agent_run.attempts if facts.agent_run else []
     known = [*(attempt.evaluation for attempt in attempts), *facts.evaluations]
-    return _fitted(
-        "outcome.md.j2",
-        {"facts": facts, "verdict": facts.verdict, "last": known[-1] if known else None, "refused": refused},
-    )
+    page = {
+        "facts": facts,
+        "verdict": facts.verdict,
+        "last": known[-1] if known else None,
+        "refused": refused,
+        "refusals": _refusals(_runs(facts), facts.verdict) if facts.verdict else [],
+    }
+    return _fitted("outcome.md.j2", page)
 
 
 def _report(template: str, facts: ReportFacts) -> str:
@@ -149,13 +160,14 @@ def _fitted(template: str, page: object) -> str:
 
 
 def _page(facts: ReportFacts, verdict: Verdict) -> Page:
-    runs = facts.evaluations
+    runs = _runs(facts)
     times = tables.time_table(runs, verdict)
     accuracy = tables.accuracy_rows(runs)
     return Page(
         facts=facts,
+        runs=runs,
         verdict=verdict,
-        last=max(runs, key=lambda run: run.started_at),
+        last=max(facts.evaluations, key=lambda run: run.started_at),
         times=times,
         accuracy=accuracy,
         less_accurate=tables.less_accurate(accuracy, times.bar.name) if times.bar else None,
@@ -163,3 +175,13 @@ def _page(facts: ReportFacts, verdict: Verdict) -> Page:
         grade=tables.grade_row(runs),
         refused=tables.refused_rows(facts.agent_run),
     )
+
+
+def _runs(facts: ReportFacts) -> list[Evaluation]:
+    """What confirms an exam is a run like the exam itself: its checks, times and salt count as much."""
+    return [run for evaluation in facts.evaluations for run in evaluation.runs]
+
+
+def _refusals(runs: Sequence[Evaluation], verdict: Verdict) -> list[Refusal]:
+    found = [run.refusal for run in runs if run.refusal]
+    return sorted(found, key=lambda refusal: refusal.kind != verdict.kind)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
+from bot import telling
 from bot.evaluation import Counterexample
 from bot.stats import Interval
 
@@ -72,7 +73,19 @@ def miss(found: Counterexample) -> str:
     """By how much a counterexample misses; of a class (NaN, inf) there is no distance."""
     if found.error_units is None:
         return f"another class of value ({found.statistic})"
+    if found.statistic in {"bar", "leak", "relation", "set"}:
+        limit = "" if found.limit_units is None else f", limit {units(found.limit_units)}"
+        return f"{units(found.error_units)} units from {_definite(found)}{limit}"
     return f"{units(found.error_units)} units, {found.statistic} limit {units(found.limit_units)}"
+
+
+def other(found: Counterexample) -> str:
+    """What a counterexample is compared with: the oracle, or for some statistics another answer."""
+    return telling.other(found.statistic)
+
+
+def _definite(found: Counterexample) -> str:
+    return "the bar" if found.statistic == "bar" else other(found)
 
 
 def _digits(estimate: Interval) -> int:

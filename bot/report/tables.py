@@ -11,6 +11,7 @@ from bot.evaluation import (
     BaselineState,
     Cell,
     Evaluation,
+    Grade,
     Refusal,
     StageName,
 )
@@ -72,19 +73,27 @@ class StageRow:
     status: str
     done: int
     planned: int
+    seconds: float
+    notes: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class GradeRow:
-    """How the exam did against kernels whose answer is known, over all graded runs."""
+    """How the exam did against kernels whose answer is known, over all graded runs.
+
+    `severity`: from it on every graded control was caught in every run; None where that holds of none, or none was run.
+    """
 
     caught: int
     controls: int
     weakest: float | None
     accepted: int
     faithful: int
-    hidden_caught: int
-    hidden: int
+    gated_caught: int
+    gated: int
+    graded_caught: int
+    graded: int
+    severity: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +156,9 @@ def stage_rows(evaluations: Sequence[Evaluation]) -> list[StageRow]:
         if records:
             statuses = {record.status for record in records}
             status = next(s for s in ("refused", "invalid", "passed", "not_run") if s in statuses)
-            rows.append(StageRow(name, status, sum(r.done for r in records), sum(r.planned for r in records)))
+            done, planned = sum(r.done for r in records), sum(r.planned for r in records)
+            notes = list(dict.fromkeys(record.note for record in records if record.note))
+            rows.append(StageRow(name, status, done, planned, sum(r.seconds for r in records), notes))
     return rows
 
 
@@ -156,6 +167,9 @@ def grade_row(evaluations: Sequence[Evaluation]) -> GradeRow | None:
     grades = [run.grade for run in evaluations if run.grade]
     controls = [control for grade in grades for control in grade.controls]
     faithful = [variant for grade in grades for variant in grade.faithful]
+    variants = [variant for grade in grades for variant in grade.variants]
+    gated = [variant.refused for variant in variants if variant.severity is None]
+    graded = [variant.refused for variant in variants if variant.severity is not None]
     margins = [control.margin for control in controls if control.refused and control.margin is not None]
     if not grades:
         return None
@@ -165,9 +179,19 @@ def grade_row(evaluations: Sequence[Evaluation]) -> GradeRow | None:
         weakest=min(margins, default=None),
         accepted=sum(not variant.refused for variant in faithful),
         faithful=len(faithful),
-        hidden_caught=sum(control.refused for grade in grades for control in grade.variants),
-        hidden=sum(len(grade.variants) for grade in grades),
+        gated_caught=sum(gated),
+        gated=len(gated),
+        graded_caught=sum(graded),
+        graded=len(graded),
+        severity=_severity(grades),
     )
+
+
+def _severity(grades: Sequence[Grade]) -> float | None:
+    """The largest of the runs' severities: what holds of all of them."""
+    found = [grade.severity for grade in grades if any(variant.severity is not None for variant in grade.variants)]
+    known = [severity for severity in found if severity is not None]
+    return max(known) if known and len(known) == len(found) else None
 
 
 def refused_rows(agent_run: AgentRun | None) -> list[RefusedRow]:

@@ -13,8 +13,8 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from bot import sanitize
-from bot.report import figures
+from bot import sanitize, telling
+from bot.report import figures, influence
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_ ]{0,38}[A-Za-z0-9])?")
 """Nothing that GitHub turns into emphasis, a link, a mention or a reference (`GH-1`, `#1`, `www.`)."""
@@ -51,10 +51,10 @@ def _finalize(value: object) -> object:
 
 
 def _ours(function: Callable[..., str]) -> Callable[..., Markup]:
-    """A formatter of numbers: its text needs no escape."""
+    """A formatter whose text needs no escape."""
 
     def formatted(*values: Any) -> Markup:
-        return Markup(function(*values))  # noqa: S704 - digits and signs only
+        return Markup(function(*values))  # noqa: S704 - digits, signs and words of ours, or made inert by the function
 
     return formatted
 
@@ -84,6 +84,10 @@ def _environment() -> jinja2.Environment:
             "axes": figures.axes,
             "place": figures.place,
             "miss": figures.miss,
+            "other": _ours(figures.other),
+            "severity": _ours(figures.significant),
+            "held": telling.held,
+            "map": _ours(influence.fenced),
         }
     )
     return environment

@@ -1,11 +1,13 @@
 """The verdict of `proctor verify` for a person at a terminal: first line, stages, cells, accuracy, counterexample."""
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bot import sanitize
-from bot.evaluation import Evaluation, Refusal
+from bot import sanitize, telling
+from bot.evaluation import Counterexample, Evaluation, Refusal
 from bot.report import figures, tables
 from bot.verdict import Verdict
 
@@ -21,32 +23,45 @@ def print_verdict(evaluation: Evaluation, verdict: Verdict, console: Console) ->
     console.print(Text(head, style=f"bold {colour}"))
     for reason in verdict.reasons:
         console.print(Text(f"  {_plain(reason)}"))
-    console.print(_stages(evaluation))
+    runs = evaluation.runs
+    console.print(_stages(runs))
     if verdict.cells:
-        console.print(_cells(evaluation, verdict))
-    if evaluation.accuracy:
-        console.print(_accuracy(evaluation))
-    if evaluation.refusal:
-        _print_refusal(evaluation.refusal, console)
-    grade = tables.grade_row([evaluation])
+        console.print(_cells(runs, verdict))
+    if any(run.accuracy for run in runs):
+        console.print(_accuracy(runs))
+    for refusal in [run.refusal for run in runs if run.refusal]:
+        _print_refusal(refusal, console)
+    if evaluation.confirmation and not evaluation.confirmation.refusal and not evaluation.confirmation.infrastructure:
+        console.print(Text("confirmed with a second salt"))
+    grade = tables.grade_row(runs)
     if grade:
-        weakest = f" (weakest margin {figures.ratio(grade.weakest)})" if grade.weakest else ""
-        caught = f"caught {grade.caught}/{grade.controls} controls{weakest}"
-        hidden = f"; of gated and graded controls {grade.hidden_caught}/{grade.hidden} caught" if grade.hidden else ""
-        console.print(Text(f"{caught}, accepted {grade.accepted}/{grade.faithful} honest variants{hidden}"))
+        console.print(Text(_grade(grade)))
 
 
-def _stages(evaluation: Evaluation) -> Table:
+def _grade(grade: tables.GradeRow) -> str:
+    weakest = f" (weakest margin {figures.ratio(grade.weakest)})" if grade.weakest else ""
+    told = [
+        f"caught {grade.caught}/{grade.controls} controls{weakest}",
+        f"accepted {grade.accepted}/{grade.faithful} honest variants",
+    ]
+    if grade.gated:
+        told.append(f"gated caught {grade.gated_caught}/{grade.gated}")
+    if grade.graded:
+        severity = "" if grade.severity is None else f" (all from severity {figures.significant(grade.severity)} on)"
+        told.append(f"graded caught {grade.graded_caught}/{grade.graded}{severity}")
+    return ", ".join(told)
+
+
+def _stages(runs: Sequence[Evaluation]) -> Table:
     table = Table("stage", "", "checks", "seconds", "note", box=None, pad_edge=False)
-    for record in evaluation.stages:
-        checks = f"{record.done}/{record.planned}"
-        seconds = figures.significant(record.seconds)
-        table.add_row(record.name, _SIGNS[record.status], checks, seconds, Text(_plain(record.note)))
+    for row in tables.stage_rows(runs):
+        note = Text(_plain("; ".join(row.notes)))
+        table.add_row(row.name, _SIGNS[row.status], f"{row.done}/{row.planned}", figures.significant(row.seconds), note)
     return table
 
 
-def _cells(evaluation: Evaluation, verdict: Verdict) -> Table:
-    times = tables.time_table([evaluation], verdict)
+def _cells(runs: Sequence[Evaluation], verdict: Verdict) -> Table:
+    times = tables.time_table(runs, verdict)
     table = Table(box=None, pad_edge=False)
     for name in ("cell", "candidate ms", "bar ms", *(state.name for state in times.columns), "bar ÷ candidate", ""):
         table.add_column(Text(_plain(name)))
@@ -58,9 +73,9 @@ def _cells(evaluation: Evaluation, verdict: Verdict) -> Table:
     return table
 
 
-def _accuracy(evaluation: Evaluation) -> Table:
+def _accuracy(runs: Sequence[Evaluation]) -> Table:
     table = Table("units", "median", "p99", "max", "by token position", box=None, pad_edge=False)
-    for row in tables.accuracy_rows([evaluation]):
+    for row in tables.accuracy_rows(runs):
         worst = row.worst
         pairs = (
             (worst.median, worst.limit_median),
@@ -74,12 +89,25 @@ def _accuracy(evaluation: Evaluation) -> Table:
 
 
 def _print_refusal(refusal: Refusal, console: Console) -> None:
-    found = refusal.counterexample
-    if found:
-        console.print(Text(_plain(f"counterexample: {figures.place(found)}")))
-        console.print(Text(_plain(f"  candidate {found.candidate}, oracle {found.oracle}; {figures.miss(found)}")))
+    if refusal.counterexample:
+        _print_counterexample("counterexample", refusal.counterexample, console)
+    if refusal.smallest:
+        _print_counterexample("the smallest found", refusal.smallest.counterexample, console)
+        held = f"inputs {telling.held(refusal.smallest)}; " if refusal.smallest.inputs else ""
+        console.print(Text(_plain(f"  {held}{refusal.smallest.tried} smaller ones asked")), soft_wrap=True)
     for probe in refusal.diagnosis:
         console.print(Text(_plain(f"fails {probe.name}, which breaks {probe.breaks}")))
+    if refusal.influence:
+        where = f" in {refusal.influence_where}" if refusal.influence_where else ""
+        console.print(Text(_plain(f"influence{where}: how far each part of an output follows one part of one input")))
+        for line in telling.influence_lines(refusal.influence):
+            console.print(Text(line), soft_wrap=True)
+
+
+def _print_counterexample(name: str, found: Counterexample, console: Console) -> None:
+    console.print(Text(_plain(f"{name}: {figures.place(found)}")))
+    values = f"candidate {found.candidate}, {figures.other(found)} {found.oracle}"
+    console.print(Text(_plain(f"  {values}; {figures.miss(found)}")))
 
 
 def _plain(text: str) -> str:

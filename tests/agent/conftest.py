@@ -198,7 +198,7 @@ def evaluation(
 ) -> Evaluation:
     """The facts of an exam of the toy contract."""
     timed = mode == "full" and refusal is None
-    stages = STAGES[: 5 if timed else 4]
+    stages = STAGES[: 8 if timed else 7]
     return Evaluation(
         contract="toy",
         contract_version=3,

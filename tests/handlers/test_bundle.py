@@ -10,6 +10,7 @@ from bot.errors import UsageError
 from bot.evaluation import Evaluation, Job
 from bot.handlers.bundle import read_bundle, replay, write_bundle
 from bot.launch import launch, recheck
+from tests.report import builders
 from tests.verify.conftest import CENTER, CONTRACTS, HONEST
 
 pytestmark = pytest.mark.sandbox
@@ -60,6 +61,14 @@ def test_an_accepted_candidate_has_no_counterexample(tmp_path: Path) -> None:
     findings = replay(read_bundle(tmp_path / "b"), recheck)
     assert all(f.agrees for f in findings)
     assert findings[-1].detail == "none to look at"
+
+
+def test_the_picture_of_a_refusal_is_in_the_bundle_and_in_its_manifest(tmp_path: Path) -> None:
+    write_bundle(tmp_path / "with", builders.evaluation("quick", refusal=builders.taught()), HONEST, CENTER)
+    write_bundle(tmp_path / "without", builders.evaluation("quick", refusal=builders.refusal()), HONEST, CENTER)
+    assert (tmp_path / "with" / "influence.svg").read_text(encoding="utf-8").startswith("<svg ")
+    assert "influence.svg" in read_bundle(tmp_path / "with").manifest.files
+    assert "influence.svg" not in read_bundle(tmp_path / "without").manifest.files
 
 
 def test_changed_tensors_are_noticed(refused: Path, tmp_path: Path) -> None:

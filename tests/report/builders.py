@@ -1,7 +1,7 @@
 """Evaluations as the verifier would write them, for tests of whoever reads them. Keywords replace any field."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bot.evaluation import (
@@ -17,8 +17,10 @@ from bot.evaluation import (
     Evaluation,
     FailedProbe,
     Grade,
+    Influence,
     Refusal,
     Round,
+    Smallest,
     StageRecord,
 )
 from bot.report.comment import ReportFacts
@@ -60,8 +62,9 @@ def cells() -> list[Cell]:
 
 def stages(mode: str = "exam") -> list[StageRecord]:
     """Records of an exam that passed everything it planned."""
-    planned = {"build": 1, "smoke": 1, "correctness": 27, "probes": 9, "timing": 80, "controls": 9}
-    names = {"quick": 4, "full": 5, "exam": 6, "claim": 1}[mode]
+    planned = {"build": 1, "smoke": 1, "correctness": 27, "probes": 9, "influence": 12, "relations": 3, "integrity": 4}
+    planned |= {"timing": 80, "controls": 9}
+    names = {"quick": 7, "full": 8, "exam": 9, "confirm": 8, "claim": 1}[mode]
     return [
         StageRecord.model_validate({"name": name, "status": "passed", "planned": count, "done": count, "seconds": 1.5})
         for name, count in list(planned.items())[:names]
@@ -115,6 +118,55 @@ def counterexample(**fields: Any) -> Counterexample:
     return made.model_copy(update=fields)
 
 
+def smallest(**fields: Any) -> Smallest:
+    """The same miss on one sequence of one token."""
+    found = counterexample(axes={"H": 1, "lengths": [1]}, index=[0, 0, 0], error_units=61.0, candidate="1.2")
+    made = Smallest(counterexample=found, inputs={"q": "as drawn", "k": "ones", "state": "absent"}, tried=9)
+    return made.model_copy(update=fields)
+
+
+def influence_map() -> list[Influence]:
+    """A kernel that forgets after four parts, lets one later token reach an earlier one, and turns the state around."""
+    return [
+        picture("q", lambda part, reached: 1.02 if part == reached else None, final=None),
+        picture("k", lambda part, reached: (0.99 if reached - part < 4 else 0.01) if reached >= part else None),
+        picture("beta", lambda part, reached: 0.5 if reached >= part else None, leaks=[(3, 2)]),
+        picture("state", lambda part, reached: -1.0 if reached < 5 else 2.5, final=1.0, axis="V"),
+        picture("bias", lambda part, reached: 0.0, final=0.0, axis="last axis"),
+    ]
+
+
+def picture(
+    name: str,
+    share: Callable[[int, int], float | None],
+    final: float | None = 1.0,
+    leaks: Sequence[tuple[int, int]] = (),
+    axis: str = "tokens",
+) -> Influence:
+    """Eight parts by eight of `out`, and eight of `final_state`, which all answer alike."""
+    numbers = range(1, 9)
+    return Influence(
+        input=name,
+        axis=axis,
+        outputs=["out", "final_state"],
+        shares=[[*(share(part, reached) for reached in numbers), *[final] * 8] for part in numbers],
+        leaks=[[*((part, reached) in leaks for reached in numbers), *[False] * 8] for part in numbers],
+    )
+
+
+def taught(**fields: Any) -> Refusal:
+    """A refusal with all that is found for people afterwards."""
+    found = {"smallest": smallest(), "influence": influence_map(), "influence_where": "T256_H4/fast"}
+    return refusal(**{**found, **fields})
+
+
+def confirmed(**fields: Any) -> Evaluation:
+    """An exam whose confirmation has these fields."""
+    exam = evaluation()
+    assert exam.confirmation is not None
+    return exam.model_copy(update={"confirmation": exam.confirmation.model_copy(update=fields)})
+
+
 def refusal(**fields: Any) -> Refusal:
     """A candidate refused by a probe."""
     made = Refusal(
@@ -129,8 +181,9 @@ def refusal(**fields: Any) -> Refusal:
 
 
 def evaluation(mode: str = "exam", **fields: Any) -> Evaluation:
-    """An evaluation of an honest, faster candidate; consistent until a field is replaced."""
-    timed = fields.pop("cells", cells() if mode in {"full", "exam"} else [])
+    """An evaluation of an honest, faster candidate; consistent until a field is replaced, and confirmed if an exam."""
+    measured = mode in {"full", "exam", "confirm"}
+    timed = fields.pop("cells", cells() if measured else [])
     made = Evaluation.model_validate(
         {
             "contract": "kda_prefill",
@@ -164,10 +217,20 @@ def evaluation(mode: str = "exam", **fields: Any) -> Evaluation:
             ],
             "accuracy": [accuracy(), accuracy("token_loop", error=0.95)],
             "grade": grade() if mode == "exam" else None,
-            "checked_timed_calls": 80 if mode in {"full", "exam"} else 0,
+            "checked_timed_calls": 80 if measured else 0,
         }
     )
-    return made.model_copy(update=fields)
+    made = made.model_copy(update=fields)
+    if mode == "exam" and made.refusal is None and "confirmation" not in fields:
+        made = made.model_copy(update={"confirmation": confirmation(made)})
+    return made
+
+
+def confirmation(exam: Evaluation) -> Evaluation:
+    """The same exam held again with another salt, which came out the same."""
+    again = {"salt": "ef" * 32, "salt_commitment": "fe" * 32, "started_at": "2026-11-30T10:03:00Z", "seconds": 21.0}
+    stages = [record for record in exam.stages if record.name != "controls"]
+    return exam.model_copy(update={"mode": "confirm", "stages": stages, "grade": None, **again})
 
 
 def refused(number: int = 1, claimed: float | None = 3.74, **fields: Any) -> Attempt:

@@ -7,7 +7,7 @@ import pytest
 from inline_snapshot import snapshot
 from markdown_it import MarkdownIt
 
-from bot.evaluation import BaselineState, Environment, FailedProbe
+from bot.evaluation import BaselineState, Environment, FailedProbe, Influence
 from bot.report.comment import COMMENT_LIMIT, render_comment, render_issue_outcome, render_summary
 from bot.verdict import Kind, decide
 from tests.report.builders import (
@@ -15,13 +15,18 @@ from tests.report.builders import (
     agent_run,
     cell,
     cells,
+    confirmed,
     counterexample,
     evaluation,
     grade,
+    influence_map,
     refusal,
     refused,
     report_facts,
+    smallest,
+    taught,
 )
+from tests.report.test_tables import variant
 
 DIGEST = "7c1e09ab" * 8
 
@@ -34,15 +39,15 @@ def test_an_improved_candidate_as_the_reader_sees_it():
     tampered = refused(2, None, kind="tampered", reason="wrote into `weight`", counterexample=None, diagnosis=[])
     facts = report_facts(approval=DIGEST, issue=12, agent_run=agent_run(refused(1), tampered))
     assert render_comment(facts) == snapshot("""\
-**✅ improved · 1.449x (1.443–1.455, n=80) over the bar token_loop, geometric mean of 4 cells · needs one approval: `/approve 7c1e09ab7c1e09ab` or an approving review**
-run 1 of 1 · 2 attempts, 2 refused on the way · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12
+**✅ improved · 1.449x (1.445–1.452, n=160) over the bar token_loop, geometric mean of 4 cells · needs one approval: `/approve 7c1e09ab7c1e09ab` or an approving review**
+run 1 of 1, confirmed with a second salt · 2 attempts, 2 refused on the way · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12
 
-- `the lower bound 1.443 is above 1.010`
+- `the lower bound 1.445 is above 1.010`
 
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
-| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.50x (1.49–1.51, n=20)** | faster | – |
-| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.42, n=20)** | faster | – |
+| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.497x (1.490–1.504, n=40)** | faster | – |
+| mixed | slow | 2.86 | 4.01 | 5.18 | **1.400x (1.393–1.405, n=40)** | faster | – |
 
 Of each workload the slowest regime against the bar. Times are medians of the verifier's clock; candidate and bar interleaved call by call in fresh workers, the bar never above its time alone; the other baselines alone. A/A floor 0.21 %; n counts pairs of calls, intervals are 95 %.
 Not compared: fla (official) is unavailable: `no module fla`.
@@ -54,16 +59,16 @@ Not compared: fla (official) is unavailable: `no module fla`.
 
 Bold: above half its limit. A full bar is the median's limit.
 
-**Exam** build ✓ 1/1 · smoke ✓ 1/1 · correctness ✓ 27/27 · probes ✓ 9/9 · timing ✓ 80/80 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
+**Exam** build ✓ 2/2 · smoke ✓ 2/2 · correctness ✓ 54/54 · probes ✓ 18/18 · influence ✓ 24/24 · relations ✓ 6/6 · integrity ✓ 8/8 · timing ✓ 160/160 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
 
 <details><summary>All 4 cells</summary>
 
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
-| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.50x (1.50–1.51, n=20)** | faster | – |
-| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.50x (1.49–1.51, n=20)** | faster | – |
-| mixed | fast | 2.85 | 3.99 | 5.19 | **1.40x (1.39–1.41, n=20)** | faster | – |
-| mixed | slow | 2.86 | 4.01 | 5.18 | **1.40x (1.39–1.42, n=20)** | faster | – |
+| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.499x (1.498–1.503, n=40)** | faster | – |
+| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.497x (1.490–1.504, n=40)** | faster | – |
+| mixed | fast | 2.85 | 3.99 | 5.19 | **1.40x (1.39–1.41, n=40)** | faster | – |
+| mixed | slow | 2.86 | 4.01 | 5.18 | **1.400x (1.393–1.405, n=40)** | faster | – |
 
 </details>
 
@@ -86,7 +91,8 @@ Not checked: other devices and versions; sizes outside the contract's legal doma
 <details><summary>Conditions</summary>
 
 - cores 2, threads a worker 1, sandbox bubblewrap
-- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `52b3fd0`
+- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `6a0b8d5`
+- confirmation of `2026-11-30T10:03:00Z`: mode confirm, 21 s, 80 timed calls compared
 - agent: model `replay`, 14 turns, 24000 tokens in and 5100 out, 62 s, stopped because `submitted`
 - feedback to the agent took 3.0 s in the median, 3.1 s at most (n=3)
 
@@ -96,6 +102,7 @@ Not checked: other devices and versions; sizes outside the contract's legal doma
 `proctor verify kernels/kda_prefill/torch_chunked.py --contract kda_prefill --device cpu --mode exam`
 
 - salt `cdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcdcd`, whose SHA-256 `abababababababababababababababababababababababababababababababab` was in the job's log before candidate code was loaded
+- salt `efefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefef` of the confirmation, whose SHA-256 `fefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefefe` was in the job's log before candidate code was loaded
 
 </details>
 """)
@@ -106,30 +113,183 @@ def test_a_refused_candidate_as_the_reader_sees_it():
     shown = render_comment(facts)
     assert shown[: shown.index("| error against")] == snapshot("""\
 **❌ incorrect · nothing to do**
-run 1 of 1 · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · before: improved 1.449x (1.443–1.455, n=80), so that an earlier approval is void
+run 1 of 1 · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · before: improved 1.449x (1.445–1.452, n=160), so that an earlier approval is void
 
 - `probes, probe scaled_queries: out is 58 units from the oracle where 16 are allowed`
 
 Counterexample: `out[3, 0, 17] (H=0) in probe scaled_queries with H=1, lengths=[16]`: candidate `0.812`, oracle `0.203`; `58 units, maximum limit 16`
 It fails scaled_queries (breaks `a norm replaced by a constant`)
+
 Not compared: fla (official) is unavailable: `no module fla`.
 
 """)
 
 
+def test_what_a_refusal_teaches_stands_open_for_the_candidate_and_folded_for_those_before_it():
+    facts = report_facts(
+        evaluation("quick", refusal=taught()),
+        agent_run=agent_run(refused(1), refused(2, smallest=smallest(), influence=influence_map())),
+    )
+    shown = render_comment(facts)
+    assert shown[shown.index("Counterexample") : shown.index("Not compared")] == snapshot("""\
+Counterexample: `out[3, 0, 17] (H=0) in probe scaled_queries with H=1, lengths=[16]`: candidate `0.812`, oracle `0.203`; `58 units, maximum limit 16`
+The smallest found: `out[0, 0, 0] (H=0) in probe scaled_queries with H=1, lengths=[1]`: candidate `1.2`, oracle `0.203`; `61 units, maximum limit 16`; inputs `absent: state; ones: k; as drawn: q`; 9 smaller ones asked
+It fails scaled_queries (breaks `a norm replaced by a constant`)
+
+Influence in `T256_H4/fast`, how far each part of an output follows when one part of one input is changed:
+
+```text
+ k: out forgets it 4 parts later
+ parts of tokens of each sequence down, parts of each output across
+     out       final_state
+  1  ████····  ████████
+  2   ████···  ████████
+  3    ████··  ████████
+  4     ████·  ████████
+  5      ████  ████████
+  6       ███  ████████
+  7        ██  ████████
+  8         █  ████████
+ beta: part 3 read where it must not be
+ parts of tokens of each sequence down, parts of each output across
+     out       final_state
+  1  ▒▒▒▒▒▒▒▒  ████████
+  2   ▒▒▒▒▒▒▒  ████████
+  3   !▒▒▒▒▒▒  ████████
+  4     ▒▒▒▒▒  ████████
+  5      ▒▒▒▒  ████████
+  6       ▒▒▒  ████████
+  7        ▒▒  ████████
+  8         ▒  ████████
+ state: over-reacts; answers the other way
+ parts of V down, parts of each output across
+     out       final_state
+  1  xxxx++++  ████████
+  2  xxxx++++  ████████
+  3  xxxx++++  ████████
+  4  xxxx++++  ████████
+  5  xxxx++++  ████████
+  6  xxxx++++  ████████
+  7  xxxx++++  ████████
+  8  xxxx++++  ████████
+ bias: not read
+ as it must be: q
+ █ answers as it must   ▓▒░ answers partly   · not read   + over-reacts   x answers the other way   ! read where it must not be   blank: the oracle does not answer either
+```
+
+""")
+    folded = shown[shown.index("<details><summary>Attempt") : shown.index("<details><summary>Scope")]
+    assert folded == snapshot("""\
+<details><summary>Attempt 2: the smallest counterexample and what it reads</summary>
+
+The smallest found: `out[0, 0, 0] (H=0) in probe scaled_queries with H=1, lengths=[1]`: candidate `1.2`, oracle `0.203`; `61 units, maximum limit 16`; inputs `absent: state; ones: k; as drawn: q`; 9 smaller ones asked
+
+Influence, how far each part of an output follows when one part of one input is changed:
+
+```text
+ k: out forgets it 4 parts later
+ parts of tokens of each sequence down, parts of each output across
+     out       final_state
+  1  ████····  ████████
+  2   ████···  ████████
+  3    ████··  ████████
+  4     ████·  ████████
+  5      ████  ████████
+  6       ███  ████████
+  7        ██  ████████
+  8         █  ████████
+ beta: part 3 read where it must not be
+ parts of tokens of each sequence down, parts of each output across
+     out       final_state
+  1  ▒▒▒▒▒▒▒▒  ████████
+  2   ▒▒▒▒▒▒▒  ████████
+  3   !▒▒▒▒▒▒  ████████
+  4     ▒▒▒▒▒  ████████
+  5      ▒▒▒▒  ████████
+  6       ▒▒▒  ████████
+  7        ▒▒  ████████
+  8         ▒  ████████
+ state: over-reacts; answers the other way
+ parts of V down, parts of each output across
+     out       final_state
+  1  xxxx++++  ████████
+  2  xxxx++++  ████████
+  3  xxxx++++  ████████
+  4  xxxx++++  ████████
+  5  xxxx++++  ████████
+  6  xxxx++++  ████████
+  7  xxxx++++  ████████
+  8  xxxx++++  ████████
+ bias: not read
+ as it must be: q
+ █ answers as it must   ▓▒░ answers partly   · not read   + over-reacts   x answers the other way   ! read where it must not be   blank: the oracle does not answer either
+```
+
+</details>
+
+</details>
+
+""")
+
+
+@pytest.mark.parametrize(
+    ("statistic", "words"),
+    [
+        ("bar", "bar `0.203`; `58 units from the bar, limit 16`"),
+        ("leak", "itself before `0.203`"),
+        ("relation", "itself asked otherwise `0.203`"),
+        ("set", "the cut `0.203`"),
+    ],
+)
+def test_no_other_answer_is_called_the_oracles(statistic, words):
+    found = counterexample(statistic=statistic)
+    bad = refusal(reason="x", counterexample=found, smallest=smallest(counterexample=found))
+    facts = report_facts(evaluation("quick", refusal=bad), agent_run=agent_run(refused(1, counterexample=found)))
+    for shown in (render_comment(facts), render_issue_outcome(facts)):
+        assert shown.count(words) == 3
+        assert ", oracle `" not in shown
+
+
+def test_a_confirmation_is_a_run_with_a_salt_of_its_own():
+    shown = render_comment(report_facts())
+    assert "\nrun 1 of 1, confirmed with a second salt · cpu" in shown
+    assert "correctness ✓ 54/54" in shown
+    assert f"- salt `{'cd' * 32}`, whose SHA-256" in shown
+    assert f"- salt `{'ef' * 32}` of the confirmation, whose SHA-256 `{'fe' * 32}` was" in shown
+    assert "- confirmation of `2026-11-30T10:03:00Z`: mode confirm, 21 s, 80 timed calls compared\n" in shown
+    assert "--mode exam`" in shown
+
+
+def test_a_confirmation_that_refuses_confirms_nothing():
+    shown = render_comment(report_facts(confirmed(refusal=taught())))
+    assert "confirmed with" not in shown
+    assert "The smallest found: " in shown
+
+
+def test_of_several_runs_those_that_were_confirmed_are_counted():
+    runs = [evaluation(), evaluation(started_at="2026-11-30T09:00:00Z", confirmation=None)]
+    assert "run 2 of 2, pooled, 1 confirmed with a second salt" in render_comment(report_facts(*runs))
+
+
+def test_the_grade_tells_gated_from_graded():
+    made = grade().model_copy(update={"variants": [variant(), variant(0.25), variant(0.1, refused=False)]})
+    told = "accepted 1/1 honest variants, gated caught 1/1, graded caught 1/2 (all from severity 0.250 on)"
+    assert told in render_comment(report_facts(evaluation(grade=made)))
+
+
 def test_a_summary_is_the_head_the_reasons_and_one_table():
     facts = report_facts(evaluation(cells=cells()[:1]), issue=12, pull=34)
     assert render_summary(facts) == snapshot("""\
-**✅ improved · 1.50x (1.50–1.51, n=20) over the bar token_loop, geometric mean of 1 cell · nothing to do**
-run 1 of 1 · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12 · pull request #34
+**✅ improved · 1.499x (1.498–1.501, n=40) over the bar token_loop, geometric mean of 1 cell · nothing to do**
+run 1 of 1, confirmed with a second salt · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12 · pull request #34
 
-- `the lower bound 1.495 is above 1.010`
+- `the lower bound 1.498 is above 1.010`
 
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
-| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.50x (1.50–1.51, n=20)** | faster | – |
+| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.499x (1.498–1.501, n=40)** | faster | – |
 
-**Exam** build ✓ 1/1 · smoke ✓ 1/1 · correctness ✓ 27/27 · probes ✓ 9/9 · timing ✓ 80/80 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
+**Exam** build ✓ 2/2 · smoke ✓ 2/2 · correctness ✓ 54/54 · probes ✓ 18/18 · influence ✓ 24/24 · relations ✓ 6/6 · integrity ✓ 8/8 · timing ✓ 160/160 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
 """)
 
 
@@ -216,7 +376,15 @@ HOSTILE = [
 def hostile_facts(text: str):
     probe = FailedProbe(name=text, breaks=text)
     found = counterexample(where=text, output=text, group=text, candidate=text, oracle=text, axes={text: [1] * 5000})
-    bad = refusal(reason=text, where=text, counterexample=found, diagnosis=[probe] * 50)
+    bad = refusal(
+        reason=text,
+        where=text,
+        counterexample=found,
+        diagnosis=[probe] * 50,
+        smallest=smallest(counterexample=found, inputs={text: "zeros", text + "'": "as drawn"}),
+        influence=[Influence(input=text, axis=text, outputs=[text], shares=[[0.0, 0.5]], leaks=[])] * 2,
+        influence_where=text,
+    )
     places = [cell(text, text, speedup=1.5, note=text, pairs=3)]
     environment = Environment(
         device=text, architecture=text, cpus=1, worker_threads=1, python=text, torch=text, system=text, sandbox="none"
@@ -235,7 +403,7 @@ def hostile_facts(text: str):
         baselines=[BaselineState(name=text, role="official", state=state, note=text) for state in ("unavailable",)],
     )
     attempt = refused(1).model_copy(update={"evaluation": run})
-    agent = agent_run(*[attempt] * 20).model_copy(update={"model": text, "stopped": text})
+    agent = agent_run(*[attempt] * 5).model_copy(update={"model": text, "stopped": text})
     return report_facts(run, agent_run=agent, approval=text)
 
 
@@ -265,6 +433,7 @@ def test_hostile_text_stays_inside_code_spans(text, render):
 def test_hostile_text_adds_no_structure(text):
     def shape(markdown: str) -> list[str]:
         tokens = MarkdownIt("commonmark", {"html": True}).enable("table").parse(markdown)
+        assert [token.info for token in tokens if token.type == "fence"]
         return [token.content if token.type == "html_block" else token.type for token in tokens]
 
     assert shape(render_comment(hostile_facts(text))) == shape(render_comment(hostile_facts("quiet words")))
@@ -280,7 +449,8 @@ def test_details_are_balanced_and_every_row_has_as_many_cells_as_its_head():
 
 def test_five_hundred_cells_fit_and_the_verdict_stays():
     many = [cell(f"workload_{i}", "regime_" + "r" * 150, pairs=1) for i in range(500)]
-    attempts = [refused(i + 1, reason="r" * 5000) for i in range(100)]
+    rows = influence_map() * 20
+    attempts = [refused(i + 1, reason="r" * 5000, smallest=smallest(), influence=rows) for i in range(100)]
     few = report_facts(evaluation(cells=many[:2]))
     verdict = few.verdict
     assert verdict is not None
@@ -294,7 +464,8 @@ def test_five_hundred_cells_fit_and_the_verdict_stays():
     assert first_line(shown).startswith("**✅ improved · ")
     assert "more left out here for length" in shown
     assert "`/approve 7c1e09ab7c1e09ab`" in first_line(shown)
-    assert shown.count("<details>") == shown.count("</details>") == 4
+    assert shown.count("<details>") == shown.count("</details>") > 4
+    assert shown.count("```text") == shown.count("\n```\n") > 1
     assert shown.endswith("</details>\n")
 
 

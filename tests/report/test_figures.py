@@ -39,6 +39,25 @@ def test_a_counterexample_of_another_class_has_no_distance():
     assert figures.miss(counterexample()) == "58 units, maximum limit 16"
 
 
+@pytest.mark.parametrize(
+    ("statistic", "other", "written"),
+    [
+        ("median", "oracle", "58 units, median limit 16"),
+        ("bar", "bar", "58 units from the bar, limit 16"),
+        ("leak", "itself before", "58 units from itself before, limit 16"),
+        ("relation", "itself asked otherwise", "58 units from itself asked otherwise, limit 16"),
+        ("set", "the cut", "58 units from the cut, limit 16"),
+    ],
+)
+def test_what_an_element_was_compared_with_is_called_by_its_name(statistic, other, written):
+    found = counterexample(statistic=statistic)
+    assert (figures.other(found), figures.miss(found)) == (other, written)
+
+
+def test_a_comparison_without_limit_states_none():
+    assert figures.miss(counterexample(statistic="leak", limit_units=None)) == "58 units from itself before"
+
+
 def test_a_place_names_element_draw_and_sizes():
     assert figures.place(counterexample()) == "out[3, 0, 17] (H=0) in probe scaled_queries with H=1, lengths=[16]"
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bot.evaluation import ControlResult
 from bot.report import tables
 from bot.verdict import decide
 from tests.report.builders import BASE_NS, accuracy, agent_run, cell, evaluation, grade, refused, stages
@@ -72,9 +73,44 @@ def test_stage_checks_add_up_and_the_worst_status_shows():
 def test_the_grade_counts_survivors_and_the_weakest_margin():
     found = tables.grade_row([evaluation(grade=grade(survivors=["controls/constant_norm.py"]))])
     assert found == tables.GradeRow(
-        caught=1, controls=2, weakest=4.4, accepted=1, faithful=1, hidden_caught=0, hidden=0
+        caught=1,
+        controls=2,
+        weakest=4.4,
+        accepted=1,
+        faithful=1,
+        gated_caught=0,
+        gated=0,
+        graded_caught=0,
+        graded=0,
+        severity=None,
     )
     assert tables.grade_row([evaluation("full")]) is None
+
+
+@pytest.mark.parametrize(
+    ("severities", "shown"),
+    [
+        ([[(0.1, False), (0.3, True), (0.9, True)], [(0.2, True), (0.7, True)]], 0.3),
+        ([[(0.3, True)], []], 0.3),
+        ([[(0.3, True)], [(0.9, False)]], None),
+        ([[], []], None),
+    ],
+)
+def test_the_severity_is_one_from_which_on_every_run_caught_all(severities, shown):
+    runs = [
+        evaluation(grade=grade().model_copy(update={"variants": [variant(*pair) for pair in run] + [variant()]}))
+        for run in severities
+    ]
+    row = tables.grade_row(runs)
+    assert row is not None
+    assert row.severity == shown
+    assert (row.gated_caught, row.gated, row.graded) == (2, 2, sum(map(len, severities)))
+
+
+def variant(severity: float | None = None, refused: bool = True) -> ControlResult:
+    return ControlResult(
+        file="controls/a.py", variant="v", severity=severity, refused=refused, where="", margin=3.0 if refused else None
+    )
 
 
 def test_a_claim_is_what_the_candidate_would_have_counted():
