@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: venv demo serve test museum lint check clean
+.PHONY: venv demo serve test museum soak lint check clean
 
 venv: $(VENV)/ready
 
@@ -36,6 +36,11 @@ test: venv
 # Whole exams of 151 kernel files: every cheat of the museum, and every honest kernel.
 museum: venv
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m museum
+
+# Exams of the contracts' own kernels with N different salts, every hidden form of every control; keeps the counts.
+N ?= 20
+soak: venv
+	$(BIN)/proctor contract soak --all --exams $(N) --write
 
 lint: venv
 	$(BIN)/ruff check .
