@@ -174,7 +174,8 @@ class Cell(Frozen):
     """Times of one scored cell. `bar` names the baseline it was interleaved with.
 
     `state`: `resolved`, `unresolved` (the clock cannot tell), or `invalid` with the reason in `note`.
-    `claimed_ns`: what the candidate's process says of the same calls; shown, never believed.
+    `claimed_ns`: what the candidate's process says of the same calls; shown, never believed. `overhead_ns`: the least
+    time that a call which does nothing takes on our clock; it is in every time here.
     """
 
     workload: str
@@ -184,6 +185,7 @@ class Cell(Frozen):
     baselines: list[BaselineTime]
     claimed_ns: list[Nanoseconds] = []
     floor_ns: Nanoseconds | None = None
+    overhead_ns: Nanoseconds = 0
     state: Literal["resolved", "unresolved", "invalid"] = "resolved"
     note: str = ""
 

@@ -96,13 +96,15 @@ class CellVerdict(Frozen):
 
 
 class Verdict(Frozen):
-    """The decision and what it rests on. `accepted` (correct) and `measured` are facts of their own."""
+    """The decision and what it rests on. `accepted` (correct) and `measured` are facts of their own. `overhead`: the
+    mean share of the bar's times that a call which does nothing takes; no gain or loss within it is one."""
 
     kind: Kind
     accepted: bool
     measured: bool
     speedup: Interval | None
     noise_floor: float | None
+    overhead: float = 0.0
     cells: list[CellVerdict]
     reasons: list[str]
     runs: int
@@ -133,6 +135,7 @@ def decide(evaluations: Sequence[Evaluation]) -> Verdict:
         measured=speedup is not None,
         speedup=speedup,
         noise_floor=timing.floor,
+        overhead=timing.overhead,
         cells=timing.cells,
         reasons=list(dict.fromkeys(reasons)),
         runs=len(pooled),
@@ -255,6 +258,7 @@ class _Timing:
     speedup: Interval | None = None
     floor: float | None = None
     cell_floor: float | None = None
+    overhead: float = 0.0
     invalid: list[str] = field(default_factory=list)
     holes: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
@@ -268,6 +272,7 @@ class _Pooled:
     regime: str
     bars: dict[str, None] = field(default_factory=dict)
     rounds: list[list[float]] = field(default_factory=list)
+    overhead: float = 0.0
     unresolved: bool = False
     invalid: bool = False
 
@@ -290,9 +295,12 @@ def _time(runs: Sequence[Evaluation]) -> _Timing:
                 mine.invalid = True
             elif cell.rounds:
                 mine.rounds += _rounds(cell)
+                mine.overhead = max(mine.overhead, _overhead(cell))
                 own.append([stats.median(one.baseline_ns) for one in cell.rounds])
         medians += own
         floors.append(stats.aa_floor_of_mean(own) if len({len(rounds) for rounds in own}) == 1 else None)
+    shares = [cell.overhead for cell in pooled.values() if cell.rounds and not cell.invalid]
+    timing.overhead = sum(shares) / len(shares) if shares else 0.0
     timing.cell_floor = stats.aa_floor(medians)
     timing.floor = max((floor for floor in floors if floor is not None), default=None)
     _measure(timing, pooled, seed=digest.of_document([run.digest() for run in runs]))
@@ -330,6 +338,13 @@ def _unsound(cell: Cell) -> str | None:
     return None
 
 
+def _overhead(cell: Cell) -> float:
+    """The clock's own cost as a share of the bar's time. A candidate can shrink what it costs to be called, and must
+    gain nothing by it: what is within this share is no difference (design.md subtracts it from the bar's time alone,
+    which would call a kernel slower than itself)."""
+    return cell.overhead_ns / stats.median([ns for one in cell.rounds for ns in one.baseline_ns])
+
+
 def _rounds(cell: Cell) -> list[list[float]]:
     """Log ratios of each round against the lower of the bar's clean and interleaved time.
 
@@ -347,7 +362,7 @@ def _measure(timing: _Timing, pooled: dict[str, _Pooled], seed: str) -> None:
     sound = {name: cell.rounds for name, cell in pooled.items() if cell.rounds and not cell.invalid}
     ratios, speedup = stats.intervals(sound, seed) if sound else ({}, None)
     for name, cell in sorted(pooled.items()):
-        direction = _direction_of(cell, ratios.get(name), _margin(timing.cell_floor))
+        direction = _direction_of(cell, ratios.get(name), _margin(timing.cell_floor, cell.overhead))
         if direction == "unresolved":
             timing.holes.append(f"{name}: unresolved")
         if len(cell.bars) > 1:
@@ -375,13 +390,13 @@ def _direction_of(cell: _Pooled, ratio: Interval | None, margin: float) -> str:
     return "slower" if ratio.high < 1 - margin else "same"
 
 
-def _margin(floor: float | None) -> float:
-    return max(floor or 0.0, MIN_GAIN)
+def _margin(floor: float | None, overhead: float) -> float:
+    return max(floor or 0.0, overhead, MIN_GAIN)
 
 
 def _direction(timing: _Timing, gaps: Sequence[str]) -> tuple[Kind, list[str]]:
     """Which of the four acceptances, and why."""
-    speedup, margin = timing.speedup, _margin(timing.floor)
+    speedup, margin = timing.speedup, _margin(timing.floor, timing.overhead)
     faster = [cell.name for cell in timing.cells if cell.direction == "faster"]
     slower = [cell.name for cell in timing.cells if cell.direction == "slower"]
     named = [f"{word}: {', '.join(names)}" for word, names in (("faster", faster), ("slower", slower)) if names]

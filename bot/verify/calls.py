@@ -1,8 +1,8 @@
 """Talk to one worker: load a candidate, lend it memory, call it, and say what happened as a value.
 
-A call: the worker is stopped; inputs are written and outputs poisoned; the order is sent; t0; it is released; it
-answers; it is stopped again, confirmed; t1; outputs are copied. The time is ours, t1 − t0. Messages that nobody asked
-for cannot happen honestly.
+A call: the worker is stopped; inputs are written and outputs poisoned; the bell is set; t0; it is rung and the worker
+released; it answers; it is stopped again, confirmed; t1; outputs are copied. The time is ours, t1 − t0. Messages that
+nobody asked for cannot happen honestly.
 """
 
 import contextlib
@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from bot.contract.schema import Contract, Sizes
+from bot.contract.schema import Contract, ScalarInput, Sizes
 from bot.errors import InfrastructureError
 from bot.evaluation import RefusalKind
 from bot.verify.buffers import Slot, lend
 from bot.verify.cases import Case
+from bot.verify.doorbell import CLAIMED, DONE, FAILED, RING, Doorbell
 from bot.verify.draws import Array
 from bot.verify.philox import Stream
 from bot.verify.protocol import (
@@ -26,7 +27,6 @@ from bot.verify.protocol import (
     MAX_PACKET,
     Bind,
     Bye,
-    Call,
     Claim,
     Done,
     Load,
@@ -43,8 +43,12 @@ from bot.verify.sandbox import Kind, Limits, Sandbox
 READY_SECONDS = 60.0
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 20.0
+CLAIM_SECONDS = 1.0
+MAX_CLAIM_NS = 2**53
 _POLL_SECONDS = 0.25
 """How often a waiting verifier looks at the sandbox's memory and pulse."""
+_SPINS = 256
+"""Looks at the doorbell between two looks at the clock and the socket: some 20 µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,7 @@ class Worker:
         self._slots: dict[int, Slot] = {}
         self._next_slot = 0
         self._calls = 0
+        self._bell = Doorbell()
         self._ready = False
 
     def ready(self) -> None:
@@ -114,7 +119,8 @@ class Worker:
         try:
             os.write(fd, data or b"\n")
             load = Load(size=max(len(data), 1), threads=self.threads)
-            claim = self._ask(load, [fd], LOAD_SECONDS)
+            self._renew_bell()
+            claim = self._ask(load, [fd, self._bell.fd], LOAD_SECONDS)
         finally:
             os.close(fd)
         return self._plain(claim, "build_failed")
@@ -125,7 +131,8 @@ class Worker:
         slot = lend(self.contract, axes, absent, self._next_slot)
         lents = [*slot.inputs.values(), *slot.outputs.values()]
         tensors = [Tensor(name=t.name, shape=list(t.shape), dtype=t.dtype, offset=t.offset, size=t.size) for t in lents]
-        claim = self._ask(Bind(slot=slot.number, tensors=tensors), [t.fd for t in lents], CALL_SECONDS)
+        bind = Bind(slot=slot.number, tensors=tensors, arguments=self._signature(slot))
+        claim = self._ask(bind, [t.fd for t in lents], CALL_SECONDS)
         failed = self._plain(claim, "incorrect")
         if failed is not None:
             slot.close()
@@ -142,22 +149,17 @@ class Worker:
     def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
         """One call on a slot with the inputs of a case."""
         self._calls += 1
-        arguments: list[str | float | int | None] = []
-        for name in self.contract.inputs:
-            held = case.inputs[name]
-            arguments.append(name if name in slot.inputs else held if isinstance(held, float | int) else None)
-        order = Call(slot=slot.number, call=self._calls, arguments=[*arguments, *self.contract.outputs])
-        data = pack(order)
+        bell, call = self._bell, self._calls
         self.sandbox.stop()
         slot.fill(case.inputs, stream)
+        bell.set(slot.number, self._numbers(case))
         stray = self._stray()
         if stray is not None:
             return stray
         started = time.perf_counter_ns()
-        with contextlib.suppress(OSError):
-            self.sandbox.wire.send(data)
+        bell.words[RING] = call
         self.sandbox.resume_without_wait()
-        claim = self._answer(seconds)
+        ended = self._wait(call, seconds)
         self.sandbox.collect()
         self.sandbox.stop()
         envelope = time.perf_counter_ns() - started
@@ -165,15 +167,69 @@ class Worker:
         damage = slot.damage(case.inputs)
         places = {name: lent.unwritten(outputs[name]) for name, lent in slot.outputs.items()}
         left = [(name, place) for name, place in places.items() if place is not None]
+        if ended is not None:
+            return ended
+        if damage is not None:
+            return Failure("incorrect", damage, alive=True)
+        return Answered(envelope, min(bell.words[CLAIMED], MAX_CLAIM_NS), outputs, left[0] if left else None)
+
+    def _signature(self, slot: Slot) -> list[str | int | None]:
+        """What `run` gets on a slot: names of tensors, places of numbers, None for what is absent."""
+        signature: list[str | int | None] = []
+        numbers = 0
+        for name, spec in self.contract.inputs.items():
+            if isinstance(spec, ScalarInput):
+                signature.append(numbers)
+                numbers += 1
+            else:
+                signature.append(name if name in slot.inputs else None)
+        return [*signature, *self.contract.outputs]
+
+    def _numbers(self, case: Case) -> list[float | int]:
+        held = (case.inputs[n] for n, spec in self.contract.inputs.items() if isinstance(spec, ScalarInput))
+        return [value for value in held if isinstance(value, float | int)]
+
+    def _wait(self, call: int, seconds: float) -> Failure | None:
+        """Until the bell says that the call has ended; a Failure when it raised, or cannot end any more."""
+        words, wire = self._bell.words, self.sandbox.wire
+        now = time.monotonic()
+        deadline, pulse = now + seconds, now + _POLL_SECONDS
+        shared = self.cpus <= os.sched_getaffinity(0)
+        while True:
+            for _ in range(_SPINS):
+                if words[DONE] == call:
+                    return self._failed() if words[FAILED] else None
+            if shared:
+                os.sched_yield()
+            now = time.monotonic()
+            if now >= min(pulse, deadline):
+                pulse = now + _POLL_SECONDS
+                stuck = self._stuck(deadline, seconds)
+                if stuck is not None:
+                    return stuck
+            try:
+                closed = not wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                continue
+            except OSError:
+                closed = True
+            if closed:
+                return Failure("incorrect", self._ending())
+
+    def _failed(self) -> Failure:
+        """A call that did not succeed says why through the socket."""
+        claim = self._answer(CLAIM_SECONDS)
         if isinstance(claim, Failure):
             return claim
         if isinstance(claim, Raised):
             return Failure("incorrect", f"raised {claim.text}", alive=True)
-        if not isinstance(claim, Done) or claim.call != self._calls:
-            return Failure("tampered", "answered a call that was not made")
-        if damage is not None:
-            return Failure("incorrect", damage, alive=True)
-        return Answered(envelope, claim.claimed_ns, outputs, left[0] if left else None)
+        return Failure("tampered", "answered something that was not asked")
+
+    def _renew_bell(self) -> None:
+        """A page of its own for each candidate."""
+        self._bell.close()
+        self._bell = Doorbell()
+        self._calls = 0
 
     def run(self, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
         """One call at addresses never used before."""
@@ -203,6 +259,7 @@ class Worker:
         for slot in self._slots.values():
             slot.close()
         self._slots.clear()
+        self._bell.close()
 
     def __enter__(self) -> "Worker":
         return self

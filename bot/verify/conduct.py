@@ -93,7 +93,7 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
             return evaluation
         second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, confirming.pop(0), watch)
         second.pool, confirming = confirming, [second.candidate_worker]
-        second.bar, second.baselines = exam.bar, exam.baselines
+        second.bar, second.baselines, second.overhead_ns = exam.bar, exam.baselines, exam.overhead_ns
         return evaluation.model_copy(update={"confirmation": _held(second)})
     finally:
         for waiting in confirming:

@@ -102,6 +102,7 @@ class Exam:
     checked_timed_calls: int = 0
     baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
     bar: Kernel | None = None
+    overhead_ns: int = 0
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)

@@ -1,8 +1,9 @@
-"""The wire between verifier and worker: the only definition of it, known to both sides.
+"""The wire between verifier and worker: the only definition of its messages, known to both sides.
 
-Messages are single JSON objects in packets of a SOCK_SEQPACKET socket; buffers travel beside them as descriptors. The
-worker learns names, shapes, dtypes and offsets; never the salt, the oracle, a limit, the baseline or the verdict. What
-it sends is a claim: parsed strictly, bounded, without duplicate keys.
+Calls begin and end by doorbell.py; everything else is a message, a single JSON object in a packet of a SOCK_SEQPACKET
+socket; buffers travel beside them as descriptors. The worker learns names, shapes, dtypes and offsets; never the salt,
+the oracle, a limit, the baseline or the verdict. What it sends is a claim: parsed strictly, bounded, without duplicate
+keys.
 """
 
 import json
@@ -12,7 +13,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 MAX_PACKET = 64 * 1024
 TEXT_LIMIT = 2000
-MODULES = ("bot/__init__.py", "bot/verify/__init__.py", "bot/verify/protocol.py", "bot/verify/worker.py")
+MODULES = (
+    "bot/__init__.py",
+    "bot/verify/__init__.py",
+    "bot/verify/protocol.py",
+    "bot/verify/doorbell.py",
+    "bot/verify/worker.py",
+)
 """All files of ours that a worker can see."""
 
 
@@ -33,7 +40,8 @@ class Tensor(Packet):
 
 
 class Load(Packet):
-    """Import the candidate: `size` bytes of source in the one descriptor that comes along."""
+    """Import the candidate: `size` bytes of source in the first descriptor that comes along; the second is the page
+    by which its calls begin and end (doorbell.py)."""
 
     op: Literal["load"] = "load"
     size: int
@@ -41,11 +49,15 @@ class Load(Packet):
 
 
 class Bind(Packet):
-    """Map these tensors as slot `slot`; one descriptor each, in this order, inputs then outputs."""
+    """Map these tensors as slot `slot`; one descriptor each, in this order, inputs then outputs.
+
+    `arguments` of every call on it, by position: the name of a tensor, the place of a number in the doorbell, or None.
+    """
 
     op: Literal["bind"] = "bind"
     slot: int
     tensors: list[Tensor]
+    arguments: list[str | int | None]
 
 
 class Release(Packet):
@@ -55,22 +67,13 @@ class Release(Packet):
     slot: int
 
 
-class Call(Packet):
-    """Call `run` on a slot. `arguments`: by position, the name of a tensor, a number, or None."""
-
-    op: Literal["call"] = "call"
-    slot: int
-    call: int
-    arguments: list[str | float | int | None]
-
-
 class Bye(Packet):
     """Leave; a worker that forks a child per candidate goes on to its next one."""
 
     op: Literal["bye"] = "bye"
 
 
-Task = Annotated[Load | Bind | Release | Call | Bye, Field(discriminator="op")]
+Task = Annotated[Load | Bind | Release | Bye, Field(discriminator="op")]
 TASKS: TypeAdapter[Task] = TypeAdapter(Task)
 
 
@@ -82,11 +85,9 @@ class Ready(Packet):
 
 
 class Done(Packet):
-    """The task is done. `claimed_ns`: what the worker's own clock says a call took."""
+    """The task is done."""
 
     op: Literal["done"] = "done"
-    call: Annotated[int, Field(ge=0)] = 0
-    claimed_ns: Annotated[int, Field(ge=0, le=2**53)] = 0
 
 
 class Raised(Packet):

@@ -9,11 +9,15 @@ import math
 import statistics
 
 from bot.contract.schema import Requires
+from bot.errors import InfrastructureError
 from bot.evaluation import BaselineState, BaselineTime
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import cell_recipe, make_case
 from bot.verify.exam import Exam, Kernel
 
+NULL_CALLS = 24
+"""Of a kernel that does nothing, on the anchor: their least time is what the clock itself costs a call."""
+NULL = "def run(*arguments):\n    return None\n"
 CLEAN_CALLS = 5
 """Calls per cell of a clean run, after two that warm up."""
 WARM_UPS = 2
@@ -32,6 +36,8 @@ def screen_baselines(exam: Exam) -> None:
             _note(exam, kernel, "unavailable", note=f"{declared.requires.module} cannot be imported")
             continue
         with exam.worker() as worker:
+            if not exam.overhead_ns:
+                exam.overhead_ns = _overhead(exam, worker)
             failed = worker.load(kernel.source)
             if failed is not None:
                 _note(exam, kernel, "unavailable", note=failed.text)
@@ -82,6 +88,28 @@ def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
     return wrong
 
 
+def _overhead(exam: Exam, worker: Worker) -> int:
+    """The least envelope of a call that does nothing. The kernel is ours and leaves nothing behind in the worker.
+
+    Raises:
+        InfrastructureError: even nothing does not work.
+    """
+    workload = exam.contract.anchor(exam.device)
+    recipe = cell_recipe(exam.contract, workload, next(iter(exam.contract.regimes)))
+    stream = exam.root.child("null")
+    failed = worker.load(NULL)
+    slot = worker.bind(recipe.axes, recipe.absent)
+    if failed is not None or isinstance(slot, Failure):
+        raise InfrastructureError("a kernel that does nothing cannot be called: the worker is broken")
+    case = make_case(exam.contract, recipe, stream, static=stream)
+    answers = [worker.call(slot, case, stream.child(number)) for number in range(NULL_CALLS)]
+    worker.release(slot)
+    times = [answer.envelope_ns for answer in answers if isinstance(answer, Answered)]
+    if len(times) < NULL_CALLS:
+        raise InfrastructureError("a kernel that does nothing does not answer: the worker is broken")
+    return min(times)
+
+
 def _clean_times(exam: Exam, kernel: Kernel, worker: Worker) -> dict[str, BaselineTime] | Failure:
     times: dict[str, BaselineTime] = {}
     for workload, regime in exam.scored():
@@ -97,6 +125,8 @@ def _clean_times(exam: Exam, kernel: Kernel, worker: Worker) -> dict[str, Baseli
             if not isinstance(answer, Answered):
                 return answer
             taken.append(answer.envelope_ns)
-        worker.release(slot)
+        failed = worker.release(slot)
+        if failed is not None:
+            return failed
         times[recipe.name] = BaselineTime(baseline=kernel.name, clean_ns=taken[WARM_UPS:])
     return times

@@ -258,6 +258,7 @@ def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
         rounds=cell.rounds,
         baselines=exam.clean.get(cell.recipe.name, []),
         claimed_ns=cell.claimed_ns,
+        overhead_ns=exam.overhead_ns,
         state="resolved" if resolved else "unresolved",
         note="" if resolved else f"median {median / 1e6:.2f} ms is below what a CPU clock resolves (1 ms)",
     )
