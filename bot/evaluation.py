@@ -64,6 +64,15 @@ class Job(Frozen):
 Statistic = Literal["median", "p99", "maximum", "class", "bar", "leak", "relation", "set"]
 
 
+class Preparation(Frozen):
+    """For which jobs a resident verifier is to be ready."""
+
+    contracts_dir: str
+    contract: str
+    device: Device = "cpu"
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+
+
 class Counterexample(Frozen):
     """The worst element of the comparison that refused a candidate.
 
@@ -299,7 +308,8 @@ class Evaluation(Frozen):
     """All facts of one exam of one candidate.
 
     `scored_cells`: names (`workload/regime`) that must be timed, fixed before candidate code loaded. `confirmation`:
-    the same exam held again with another salt, after this one had refused nothing.
+    the same exam held again with another salt, after this one had refused nothing. `prepared`: its salt was drawn
+    before the candidate was there, as a resident verifier does for `quick` alone.
     """
 
     schema_version: Literal[1] = 1
@@ -324,6 +334,7 @@ class Evaluation(Frozen):
     grade: Grade | None = None
     checked_timed_calls: int = 0
     infrastructure: str = ""
+    prepared: bool = False
     confirmation: "Evaluation | None" = None
 
     @property

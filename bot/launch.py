@@ -23,6 +23,7 @@ from bot.evaluation import (
     Finished,
     Job,
     Message,
+    Preparation,
     Progress,
     Rechecked,
 )
@@ -51,17 +52,66 @@ class Launcher(Protocol):
 def launch(job: Job, watch: Watch = _nobody) -> Evaluation:
     """Run the verifier on this machine."""
     with _verifier("bot.verify", job.model_dump_json()) as program:
-        for line in program.lines:
-            match _parse(line):
-                case Finished(evaluation=evaluation):
-                    return evaluation
-                case Broken(cause="usage", text=text):
-                    raise UsageError(text)
-                case Broken(text=text):
-                    raise InfrastructureError(text)
-                case (Progress() | Commitment()) as message:
-                    watch(message)
-        raise program.silent()
+        return _finished(program, watch)
+
+
+def _finished(program: "_Program", watch: Watch) -> Evaluation:
+    """What a verifier says until it has finished a job."""
+    for line in program.lines:
+        match _parse(line):
+            case Finished(evaluation=evaluation):
+                return evaluation
+            case Broken(cause="usage", text=text):
+                raise UsageError(text)
+            case Broken(text=text):
+                raise InfrastructureError(text)
+            case (Progress() | Commitment()) as message:
+                watch(message)
+    raise program.silent()
+
+
+class Resident:
+    """A verifier that stays: examines as `launch` does, a quick one in the time that the candidate takes. Use as a
+    context manager; it starts with the first job, and again after it broke."""
+
+    def __init__(self, wanted: Preparation) -> None:
+        """Be ready for these jobs; for others it is a usage error."""
+        self._wanted = wanted
+        self._stack = contextlib.ExitStack()
+        self._program: _Program | None = None
+
+    def start(self) -> None:
+        """Start it now, so that it is ready when the first job comes."""
+        if self._program is None:
+            self._program = self._stack.enter_context(_verifier("bot.verify.resident", None))
+            self._program.write(self._wanted.model_dump_json())
+
+    def __call__(self, job: Job, watch: Watch = _nobody) -> Evaluation:
+        """Run the job and return the facts.
+
+        Raises:
+            UsageError, InfrastructureError: as `launch`.
+        """
+        self.start()
+        program = self._program
+        assert program is not None  # noqa: S101 - just started
+        try:
+            program.write(job.model_dump_json())
+            return _finished(program, watch)
+        except InfrastructureError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """End it."""
+        self._program = None
+        self._stack.close()
+
+    def __enter__(self) -> "Resident":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def recheck(bundle: Path) -> list[Finding]:
@@ -110,10 +160,23 @@ def appraise(order: appraisal.Order, watch: Callable[[appraisal.Step], None] = _
 
 @dataclass(frozen=True, slots=True)
 class _Program:
-    """A verifier that runs: what it says, and what it leaves in its log."""
+    """A verifier that runs: what it says, what it is told, and what it leaves in its log."""
 
     lines: IO[str]
+    orders: IO[str]
     log: IO[bytes]
+
+    def write(self, line: str) -> None:
+        """Tell it something.
+
+        Raises:
+            InfrastructureError: it does not listen any more.
+        """
+        try:
+            self.orders.write(line + "\n")
+            self.orders.flush()
+        except OSError:
+            raise self.silent() from None
 
     def silent(self) -> InfrastructureError:
         """It ended without a result; the end of its log says why."""
@@ -123,8 +186,9 @@ class _Program:
 
 
 @contextlib.contextmanager
-def _verifier(module: str, order: str) -> Iterator[_Program]:
-    """Start one of the verifier's programs without our environment: it holds tokens, and the verifier needs none."""
+def _verifier(module: str, order: str | None) -> Iterator[_Program]:
+    """Start one of the verifier's programs without our environment: it holds tokens, and the verifier needs none. With
+    an order that is all it is told."""
     root = Path(__file__).resolve().parents[1]
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     with (
@@ -142,9 +206,10 @@ def _verifier(module: str, order: str) -> Iterator[_Program]:
         assert process.stdin is not None  # noqa: S101 - asked for above
         assert process.stdout is not None  # noqa: S101
         try:
-            process.stdin.write(order)
-            process.stdin.close()
-            yield _Program(process.stdout, log)
+            if order is not None:
+                process.stdin.write(order)
+                process.stdin.close()
+            yield _Program(process.stdout, process.stdin, log)
         finally:
             process.kill()
 

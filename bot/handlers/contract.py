@@ -1,5 +1,6 @@
 """`proctor contract …`: what its author asks of a contract. The verifier appraises; here is what is asked and kept."""
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,6 +158,8 @@ def create(project: Project, name: str) -> Path:
 def _order(
     project: Project, name: str, task: Literal["check", "calibrate", "sketch", "soak"], options: Options
 ) -> Order:
+    if not re.fullmatch("([0-9a-f]{64})?", options.salt):
+        raise UsageError("a salt is 64 hexadecimal digits, 0 to 9 and a to f")
     return Order(
         contracts_dir=str(project.contracts),
         contract=name,

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.contract.appraisal import Missed, Soaked, Tally
+from bot.evaluation import MUST_SEE
 from bot.report import templates
 
 KINDS = ("plain", "gated", "graded", "faithful")
@@ -36,8 +37,13 @@ def severity(soaked: Soaked) -> float | None:
 
 
 def missed(soaked: Soaked) -> list[tuple[str, Missed]]:
-    """What went wrong: all but graded controls, of which a mild one is an honest kernel."""
-    return [(t.kernel, one) for t in soaked.tallies if t.kind != "graded" for one in t.missed]
+    """What went wrong: all but mild graded controls, which are honest kernels."""
+    return [
+        (tally.kernel, one)
+        for tally in soaked.tallies
+        for one in tally.missed
+        if one.severity is None or one.severity >= MUST_SEE
+    ]
 
 
 def render_soak(contract: str, soaked: Soaked) -> str:

@@ -34,9 +34,17 @@ VARIANT_SHARE = 0.25
 """Share of all gated and graded controls that one exam meets, at least one of each kind of gate (design.md)."""
 
 
-def open_exam(job: Job, loaded: LoadedContract, worker: Worker | None, watch: Watch, salt: bytes | None = None) -> Exam:
+def open_exam(
+    job: Job,
+    loaded: LoadedContract,
+    worker: Worker | None,
+    watch: Watch,
+    salt: bytes | None = None,
+    *,
+    prepared: bool = False,
+) -> Exam:
     """Choose the salt, fix the plan. `worker` was started before, so that it imports torch while we do; to look at an
-    exam that has been held, there is none, and the salt is the revealed one.
+    exam that has been held, there is none, and the salt is the revealed one. `prepared`: for any candidate.
 
     Raises:
         UsageError: the contract has nothing to score on this device, or its oracle is wrong.
@@ -51,6 +59,7 @@ def open_exam(job: Job, loaded: LoadedContract, worker: Worker | None, watch: Wa
     ours, theirs = cpus.split()
     os.sched_setaffinity(0, ours)
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
+    exam.prepared = prepared
     exam.checks = plan_checks(exam)
     exam.turns = plan_turns(exam)
     exam.baselines_planned = baseline_kernels(exam)
@@ -88,20 +97,24 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
             confirming.extend(exam.start_worker() for _ in range(1 + 2 * ROUNDS["confirm"]))
 
     try:
-        evaluation = _held(exam, before_controls)
+        evaluation = hold(exam, before_controls)
         if not confirming or evaluation.refusal or (evaluation.grade and evaluation.grade.survivors):
             return evaluation
         second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, confirming.pop(0), watch)
         second.pool, confirming = confirming, [second.candidate_worker]
         second.bar, second.baselines, second.overhead_ns = exam.bar, exam.baselines, exam.overhead_ns
-        return evaluation.model_copy(update={"confirmation": _held(second)})
+        return evaluation.model_copy(update={"confirmation": hold(second)})
     finally:
         for waiting in confirming:
             waiting.close()
 
 
-def _held(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Evaluation:
-    """One exam from commitment to facts."""
+def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Evaluation:
+    """One exam from commitment to facts.
+
+    Raises:
+        UsageError, InfrastructureError: as `examine`.
+    """
     job, started, clock = exam.job, datetime.now(UTC), time.monotonic()
     commitment = hashlib.sha256(exam.salt).hexdigest()
     exam.watch(Commitment(sha256=commitment))
@@ -131,6 +144,7 @@ def _held(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eva
         accuracy=list(exam.accuracy.values()),
         grade=exam.grade,
         checked_timed_calls=exam.checked_timed_calls,
+        prepared=exam.prepared,
         scored_cells=[f"{w.name}/{r}" for w, r in exam.scored()],
     )
 

@@ -24,7 +24,7 @@ MAP_SECONDS = 2.0
 SHRINK_SECONDS = 2.5
 """Most time for each of the three, besides the call that runs when it is over."""
 PATIENCE_SECONDS = 3.0
-"""A smaller input may make a candidate hang."""
+"""Most time for a call: a probe or a smaller input may make a candidate hang."""
 SMALLEST_NOISE = ("shrink", "oracle")
 """Where the noise of the smallest case's units comes from."""
 
@@ -48,9 +48,11 @@ def _failed_probes(exam: Exam, sitting: Sitting) -> tuple[list[FailedProbe], boo
     for index in exam.indices("probes"):
         if time.monotonic() > deadline:
             break
-        recipe, answer = exam.checks[index].recipe, sitting.ask(Turn(index))
+        recipe, answer = exam.checks[index].recipe, sitting.ask(Turn(index), PATIENCE_SECONDS)
         if isinstance(answer, Failure):
-            failed.append(FailedProbe(name=recipe.name, breaks=recipe.breaks))
+            # Patience is shorter than what a call may take: a late answer need not be a wrong one.
+            if answer.kind != "timed_out":
+                failed.append(FailedProbe(name=recipe.name, breaks=recipe.breaks))
             alive = answer.alive
             if not alive:
                 break

@@ -103,6 +103,7 @@ class Exam:
     baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
     bar: Kernel | None = None
     overhead_ns: int = 0
+    prepared: bool = False
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)
@@ -123,9 +124,8 @@ class Exam:
     @property
     def root(self) -> Stream:
         """All draws of this exam come from here."""
-        return Stream.from_salt(
-            self.salt, digest.of_bytes(self.job.source.encode()), self.loaded.digest, self.job.mode, "0"
-        )
+        candidate = "any" if self.prepared else digest.of_bytes(self.job.source.encode())
+        return Stream.from_salt(self.salt, candidate, self.loaded.digest, self.job.mode, "0")
 
     @property
     def candidate(self) -> Kernel:

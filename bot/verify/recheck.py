@@ -49,7 +49,7 @@ def recheck(bundle: Path) -> list[Finding]:
         mode=run.mode,
         device="cuda" if run.environment.architecture.startswith("sm_") else "cpu",
     )
-    exam = open_exam(job, loaded, None, lambda _: None, salt=bytes.fromhex(run.salt))
+    exam = open_exam(job, loaded, None, lambda _: None, salt=bytes.fromhex(run.salt), prepared=run.prepared)
     look = _Look(exam, run.refusal, stored)
     return [*look.at_refused(), *look.at_smallest()]
 
