@@ -34,6 +34,11 @@ VARIANT_SHARE = 0.25
 """Share of all gated and graded controls that one exam meets, at least one of each kind of gate (design.md)."""
 
 
+QUICK_RUNS = 3
+"""Noisy runs of a quick exam, when nothing was prepared: they are most of its time. Their units have heavy tails, so
+what they refuse is judged again with all runs; what they let pass, a full exam judges."""
+
+
 def open_exam(
     job: Job,
     loaded: LoadedContract,
@@ -60,6 +65,8 @@ def open_exam(
     os.sched_setaffinity(0, ours)
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
     exam.prepared = prepared
+    if job.mode == "quick" and worker is not None and not prepared:
+        exam.noisy_runs = QUICK_RUNS
     exam.checks = plan_checks(exam)
     exam.turns = plan_turns(exam)
     exam.baselines_planned = baseline_kernels(exam)

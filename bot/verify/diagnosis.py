@@ -95,7 +95,7 @@ def _influence(exam: Exam, sitting: Sitting) -> tuple[list[Influence], str, bool
 
 
 def _exact(exam: Exam, case: Case) -> Expected:
-    return expect(exam.contract, exam.oracle, case, exam.root.child("map", "oracle"), units=False)
+    return expect(exam.contract, exam.oracle, case, exam.root.child("map", "oracle"), runs=0)
 
 
 def _telling(exam: Exam, stream: Stream) -> Case:

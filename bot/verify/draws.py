@@ -106,11 +106,10 @@ def _elementwise(
     """Each element is a function of its own 16-bit index; for large tensors the function is tabulated first."""
     function = _function(dist, stream)
     count = math.prod(shape)
-    index = stream.child("index").indices(count)
     if count <= 65536:
-        return store(function(index.astype(np.int64)), dtype).reshape(shape)
+        return store(function(stream.child("index").indices(count).astype(np.int64)), dtype).reshape(shape)
     table = store(function(np.arange(65536, dtype=np.int64)), dtype)
-    return table[index].reshape(shape)
+    return stream.child("index").gather(table, count).reshape(shape)
 
 
 def _function(

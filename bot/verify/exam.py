@@ -30,7 +30,7 @@ from bot.verify.cases import Case, Recipe, make_case
 from bot.verify.compare import Judgement, Setting, judge, noise_level
 from bot.verify.draws import Array
 from bot.verify.influence import perturbed
-from bot.verify.oracle import Expected, OracleFunction, Tensor, expect, tensor_of
+from bot.verify.oracle import NOISY_RUNS, Expected, OracleFunction, Tensor, expect, tensor_of
 from bot.verify.philox import Stream
 from bot.verify.variants import Variant
 
@@ -54,11 +54,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A check with its inputs and what they must give."""
+    """A check with its inputs and what they must give. `sharp`: with units of all noisy runs, though the exam has
+    fewer."""
 
     check: Check
     case: Case
     expected: Expected
+    sharp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,7 @@ class Exam:
     bar: Kernel | None = None
     overhead_ns: int = 0
     prepared: bool = False
+    noisy_runs: int = NOISY_RUNS
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)
@@ -199,7 +202,17 @@ class Exam:
 
     def expected(self, case: Case, stream: Stream) -> Expected:
         """What the oracle says."""
-        return expect(self.contract, self.oracle, case, stream)
+        return expect(self.contract, self.oracle, case, stream, runs=self.noisy_runs)
+
+    def sharpen(self, index: int) -> Question | None:
+        """A question with units from all noisy runs, where it had fewer."""
+        if self.noisy_runs == NOISY_RUNS or self.questions[index].sharp:
+            return None
+        rough = self.questions[index]
+        stream = self.root.child("check", rough.check.stage, rough.check.recipe.name, rough.check.number)
+        expected = expect(self.contract, self.oracle, rough.case, stream.child("oracle"))
+        self.questions[index] = Question(rough.check, rough.case, expected, sharp=True)
+        return self.questions[index]
 
     def tensors(self, outputs: Mapping[str, Array]) -> dict[str, Tensor]:
         """Snapshots as torch tensors."""

@@ -83,39 +83,41 @@ def load_oracle(folder: Path) -> OracleFunction:
     return function
 
 
-def expect(contract: Contract, oracle: OracleFunction, case: Case, stream: Stream, *, units: bool = True) -> Expected:
-    """Exact outputs of one case and, unless told otherwise, the noise unit of each row.
+def expect(
+    contract: Contract, oracle: OracleFunction, case: Case, stream: Stream, *, runs: int = NOISY_RUNS
+) -> Expected:
+    """Exact outputs of one case and, unless there are to be no noisy `runs`, the noise unit of each row.
 
     Raises:
         DataError: the oracle raised, or its outputs have another structure, shape or dtype than declared.
     """
     arguments = _arguments(contract, case)
     exact = _run(contract, oracle, arguments, case, lambda x: x)
-    if not units:
+    if not runs:
         return Expected(exact, {})
     noise = _noise(ROUNDING[contract.compute.operands], stream)
     squares = {name: torch.zeros(value.shape[:-1], dtype=torch.float64) for name, value in exact.items()}
     counted = {name: finite_in(value, unit_dtype(contract.outputs[name])) for name, value in exact.items()}
 
-    def units_after(runs: int, *, spread: float = 1.0) -> dict[str, Tensor]:
+    def units_after(done: int, *, spread: float = 1.0) -> dict[str, Tensor]:
         return {
             name: noise_units(
                 exact[name],
-                spread * (square / runs).sqrt(),
+                spread * (square / done).sqrt(),
                 unit_dtype(contract.outputs[name]),
                 case.recipe.limits[name].floor_ulps,
             )
             for name, square in squares.items()
         }
 
-    for run in range(NOISY_RUNS):
+    for run in range(runs):
         for name, value in _run(contract, oracle, arguments, case, noise).items():
             squares[name] += mean_square(value - exact[name], counted[name])
-        if run + 1 == QUIET_RUNS:
+        if run + 1 == QUIET_RUNS < runs:
             quiet, loud = units_after(QUIET_RUNS, spread=0.0), units_after(QUIET_RUNS, spread=FAR)
             if all(torch.equal(quiet[name], loud[name]) for name in exact):
                 return Expected(exact, quiet)
-    return Expected(exact, units_after(NOISY_RUNS))
+    return Expected(exact, units_after(runs))
 
 
 def noise_units(exact: Tensor, spread: Tensor, dtype: DType, floor_ulps: float) -> Tensor:

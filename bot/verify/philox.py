@@ -11,6 +11,7 @@ import hmac
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from bot.errors import InfrastructureError
 U16 = npt.NDArray[np.uint16]
 U32 = npt.NDArray[np.uint32]
 I64 = npt.NDArray[np.int64]
+Item = TypeVar("Item", bound=np.generic)
 
 _MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
 _WEYL = (0x9E3779B9, 0xBB67AE85)
@@ -27,8 +29,9 @@ _ROUNDS = 10
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 _FEW = 8
-_BLOCK = 1 << 14
-"""Counters worked on at a time: six arrays of 128 KiB stay in a core's second-level cache."""
+_BLOCK = 1 << 15
+"""Counters worked on at a time: half as many cost a tenth more, in numpy's own cost per call; twice as many gain none
+(tests/bench/draws.py)."""
 
 FRACTION = 16
 """Binary places of a table entry: tables hold round(value * 2**16)."""
@@ -63,6 +66,21 @@ class Stream:
     def indices(self, count: int) -> U16:
         """`count` uniform 16-bit table indices, low half of each word first."""
         return self.words(-(-count // 2)).astype("<u4", copy=False).view("<u2")[:count]
+
+    def gather(self, table: npt.NDArray[Item], count: int) -> npt.NDArray[Item]:
+        """`table[indices(count)]` for a table of 65,536 entries, without the indices: for large counts their memory
+        costs more time than their making."""
+        identity = np.frombuffer(hashlib.sha256(self.secret).digest()[:16], dtype="<u4")
+        out = np.empty(count, dtype=table.dtype)
+        words = np.empty((_BLOCK, 4), dtype=np.uint32)
+        for start in range(0, -(-count // 8), _BLOCK):
+            blocks = min(_BLOCK, -(-count // 8) - start)
+            _philox(identity, start, blocks, words[:blocks])
+            part = out[8 * start : 8 * (start + blocks)]
+            index = words[:blocks].reshape(-1).astype("<u4", copy=False).view("<u2")[: len(part)]
+            # A 16-bit index cannot miss; "raise" would make a copy of the output first.
+            np.take(table, index, out=part, mode="wrap")
+        return out
 
     def below(self, bound: int, count: int = 1) -> I64:
         """`count` integers in [0, bound), by multiplication and shift (bias below 2**-32 * bound)."""

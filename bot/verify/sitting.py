@@ -52,6 +52,9 @@ class Sitting:
         if isinstance(answer, Failure):
             return answer
         judgement = exam.judge(question, answer)
+        sharper = exam.sharpen(turn.index) if judgement.counterexample is not None else None
+        if sharper is not None:
+            question, judgement = sharper, exam.judge(sharper, answer)
         if judgement.counterexample is None and answer.unwritten is not None:
             name, place = answer.unwritten
             return Failure("incorrect", f"left `{name}` unwritten at {list(place)}", alive=True)
