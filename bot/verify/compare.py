@@ -73,8 +73,11 @@ class Setting:
     limits: Mapping[str, Limit]
 
 
-def judge(contract: Contract, expected: Expected, outputs: Mapping[str, Tensor], setting: Setting) -> Judgement:
-    """All outputs of one call against the oracle."""
+def judge(
+    contract: Contract, expected: Expected, outputs: Mapping[str, Tensor], setting: Setting, *, ledger: bool = True
+) -> Judgement:
+    """All outputs of one call against the oracle. Without `ledger` the errors lack what only that shows: the distance
+    as a whole, and by token position."""
     errors: list[OutputError] = []
     margin, counterexample = 0.0, None
     for name, spec in contract.outputs.items():
@@ -83,10 +86,14 @@ def judge(contract: Contract, expected: Expected, outputs: Mapping[str, Tensor],
         if element is not None:
             worst = _Worst(math.inf, answer.misfits, "all", None, None, ())
             return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, element))
-        error, worst = _judge_rows(contract, name, answer.errors(expected.units[name]), setting)
+        rows = answer.errors(expected.units[name])
+        error, worst = _judge_rows(contract, name, rows, setting)
         if math.isinf(worst.margin):
             return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, answer.furthest(worst.row)))
-        errors.append(replace(error, relative_l2=answer.relative_l2()))
+        if ledger:
+            octaves = _octaves(contract, spec, rows, setting.axes)
+            error = replace(error, relative_l2=answer.relative_l2(), octaves=octaves)
+        errors.append(error)
         if not (worst.margin <= margin):
             margin = worst.margin
             if not (margin <= 1.0):
@@ -160,12 +167,23 @@ def _answer(spec: Output, exact: Tensor, got: Tensor) -> _Rows | _Sets:
 
 def row_errors(exact: Tensor, got: Tensor, units: Tensor) -> Tensor:
     """Error of each row in units; elements that are not finite have passed the class check and do not count."""
+    difference = got - exact
+    if exact.shape[-1] and _all_finite(difference):
+        return difference.square().mean(-1).sqrt() / units
     counted = torch.isfinite(exact) & torch.isfinite(got)
-    return mean_square(got - exact, counted).sqrt() / units
+    return mean_square(difference, counted).sqrt() / units
+
+
+def _all_finite(values: Tensor) -> bool:
+    """Whether no element is an infinity or NaN: then, but for sums that overflow, their sum is finite. One pass, where
+    asking each element takes several; a no may be wrong and costs only time."""
+    return math.isfinite(float(values.sum()))
 
 
 def _class_mismatch(exact: Tensor, got: Tensor) -> tuple[int, ...] | None:
     """Index of the first element whose class (finite, +inf, −inf, NaN) differs."""
+    if _all_finite(exact) and _all_finite(got):
+        return None
     wrong = torch.isnan(exact) != torch.isnan(got)
     infinite = torch.isinf(exact) | torch.isinf(got)
     wrong |= infinite & (exact != got) & ~(torch.isnan(exact) & torch.isnan(got))
@@ -176,6 +194,22 @@ def _class_mismatch(exact: Tensor, got: Tensor) -> tuple[int, ...] | None:
 
 def groups_of(contract: Contract, output: Output, axes: Sizes) -> tuple[list[str], Tensor]:
     """Names of the groups, every head × sequence as the contract's axes say, and each row's group by number."""
+    key = (id(contract), id(output), repr(sorted(axes.items())))
+    if key not in _GROUPS:
+        if len(_GROUPS) >= _GROUPS_KEPT:
+            _GROUPS.clear()
+        # The contract stays alive with its entry, so that its identity stays its own.
+        _GROUPS[key] = (contract, *_groups(contract, output, axes))
+    _, names, group = _GROUPS[key]
+    return names, group
+
+
+_GROUPS: dict[tuple[int, int, str], tuple[Contract, list[str], Tensor]] = {}
+_GROUPS_KEPT = 256
+"""Groups are asked for in every comparison, and an exam has few shapes."""
+
+
+def _groups(contract: Contract, output: Output, axes: Sizes) -> tuple[list[str], Tensor]:
     shape = contract.shape(output, axes)[:-1]
     names, group = [""], torch.zeros(shape, dtype=torch.long)
     for position, extent in enumerate(output.shape[:-1]):
@@ -224,9 +258,7 @@ def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -
             if not (margins[at] <= worst.margin):
                 value, place = float(values[at]), _unravel(int(places[at]), rows.shape)
                 worst = _Worst(float(margins[at]), statistic, labels[at], value, bounds[statistic], place)
-    octaves = _octaves(contract, contract.outputs[name], rows, setting.axes)
-    error = OutputError(name, largest["median"], largest["p99"], largest["maximum"], worst.group, 0.0, octaves)
-    return error, worst
+    return OutputError(name, largest["median"], largest["p99"], largest["maximum"], worst.group, 0.0, ()), worst
 
 
 def _statistics(rows: Tensor, group: Tensor, groups: int) -> Iterator[tuple[Statistic, Floats, Ints]]:

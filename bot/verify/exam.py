@@ -182,7 +182,7 @@ class Exam:
         self.pool.clear()
 
     def start_worker(self, *, fork: bool = False) -> Worker:
-        """Start a worker; it gets ready by itself."""
+        """Start a worker; it gets ready by itself. One that forks is for kernels of ours."""
         return Worker(self.contract, self.job.sandbox, self.cpus, start_cpus=self.own_cpus, fork=fork)
 
     def question(self, index: int) -> Question:
@@ -220,11 +220,12 @@ class Exam:
 
     def judge(self, question: Question, answer: Answered) -> Judgement:
         """Compare an answer with what was expected."""
-        return self.judge_case(question.case, question.expected, answer)
+        ledger = self.in_ledger(question.check)
+        return self.judge_case(question.case, question.expected, answer, ledger=ledger)
 
-    def judge_case(self, case: Case, expected: Expected, answer: Answered) -> Judgement:
+    def judge_case(self, case: Case, expected: Expected, answer: Answered, *, ledger: bool = False) -> Judgement:
         """As `judge`, of a case that was not planned."""
-        return judge(self.contract, expected, self.tensors(answer.outputs), setting_of(case))
+        return judge(self.contract, expected, self.tensors(answer.outputs), setting_of(case), ledger=ledger)
 
     def noise_level(self, cell: str) -> dict[str, float]:
         """Relative noise of each output in a cell, the largest of its checked draws."""

@@ -110,7 +110,7 @@ class Server:
         match task:
             case Load():
                 torch.set_num_threads(task.threads)
-                self.bell = Doorbell(fds[1])
+                self.bell, self.rung = Doorbell(fds[1]), 0
                 self.run = _load(task, fds[0])
                 return Done()
             case Bind():

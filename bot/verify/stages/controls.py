@@ -105,7 +105,7 @@ def _plain(house: House, file: str, first: Sequence[Turn] | None) -> ControlResu
     that does not even run is the contract's mistake."""
     exam = house.exam
     turns = [*first, *(turn for turn in exam.turns if turn not in first)] if first is not None else _once(exam)
-    task = Task(relations=True) if first is None else Task(enough=STRONG)
+    task = Task(relations=file == _related(exam)) if first is None else Task(enough=STRONG)
     found = house.sit(file, exam.loaded.read(file), turns, task)
     if isinstance(found, Failure):
         raise DataError(f"contracts/{exam.contract.name}", [Problem(file, found.text)])
@@ -114,9 +114,9 @@ def _plain(house: House, file: str, first: Sequence[Turn] | None) -> ControlResu
 
 def _variant(house: House, variant: Variant, names: Sequence[str]) -> ControlResult:
     """A composed one. A gate may open or shut by what came before, so gated ones are asked in the exam's own order."""
+    # A graded one is asked where the plain one must be seen and nowhere else: a mild one would pass all of it slowly.
     exam = house.exam
-    first = _first(exam, names) if variant.kind == "graded" else []
-    turns = [*first, *(turn for turn in exam.turns if turn not in first)]
+    turns = _first(exam, names) if variant.kind == "graded" else exam.turns
     found = house.sit(variant.file, variant.source, turns, Task())
     text, severity = f"{variant.kind}: {variant.description}", variant.severity
     if isinstance(found, Failure):
@@ -132,6 +132,12 @@ def _variant(house: House, variant: Variant, names: Sequence[str]) -> ControlRes
         where=found.where,
         margin=_finite(found.margin),
     )
+
+
+def _related(exam: Exam) -> str:
+    """The faithful variant that answers the relations too, another in every exam: their sequences are long."""
+    files = exam.contract.faithful
+    return files[int(exam.root.child("related").below(len(files))[0])]
 
 
 def _once(exam: Exam) -> list[Turn]:
