@@ -3,22 +3,27 @@
 Imports that take time stand inside the commands, so that each starts fast (`--version` answers in __main__.py).
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
 from rich.status import Status
 
 from bot.contract.appraisal import Step
+from bot.contract.schema import Device
 from bot.errors import ProctorError, UsageError
-from bot.evaluation import Commitment, Finding, Progress
+from bot.evaluation import Commitment, Evaluation, Finding, Job, Mode, Preparation, Progress
 from bot.github.push import Remote
 from bot.sanitize import plain_line
+
+if TYPE_CHECKING:
+    from bot.handlers.project import Project
 
 app = typer.Typer(
     add_completion=False,
@@ -94,8 +99,9 @@ def _usage_errors() -> type["typer.BadParameter"]:
 
 
 @app.command()
-def verify(
+def verify(  # noqa: PLR0913 - options of the command line
     file: Annotated[Path, typer.Argument(help="The kernel file: one function `run(inputs…, outputs…)`.")],
+    *,
     contract: Annotated[str, typer.Option(help="Name of a folder in contracts/.")],
     device: DeviceOption = "cpu",
     mode: Annotated[Literal["quick", "full", "exam"], typer.Option(help="How much to ask.")] = "full",
@@ -104,6 +110,9 @@ def verify(
     sandbox: Annotated[
         Literal["bubblewrap", "none"], typer.Option(help="`none` measures without isolation and accepts nothing.")
     ] = "bubblewrap",
+    resident: Annotated[
+        bool, typer.Option("--resident", help="Stay, and examine the file again whenever it is written.")
+    ] = False,
 ) -> None:
     """Examine one kernel file on this machine. Exit code: 0 correct, 1 refused, 2 the exam could not be held."""
     from bot.handlers.bundle import write_bundle  # noqa: PLC0415
@@ -114,6 +123,9 @@ def verify(
     from bot.report.terminal import print_verdict  # noqa: PLC0415
 
     project = Project.find(Path.cwd())
+    if resident:
+        _stay(project, file, contract, device, mode, sandbox)
+        return
     source = read_candidate(file)
     job = project.job(contract, file.name, source, mode, device).model_copy(
         update={"sandbox": sandbox, "keep": str(bundle.resolve()) if bundle else None}
@@ -132,6 +144,32 @@ def verify(
         write_bundle(bundle, evaluation, source, project.contracts / contract)
     print_verdict(evaluation, verdict, console)
     raise typer.Exit(exit_code(verdict))
+
+
+def _stay(
+    project: "Project", file: Path, contract: str, device: Device, mode: Mode, sandbox: Literal["bubblewrap", "none"]
+) -> None:
+    """Examine a file again and again, until interrupted."""
+    from bot.handlers.project import read_candidate  # noqa: PLC0415
+    from bot.handlers.watch import watch_file  # noqa: PLC0415
+    from bot.launch import Resident  # noqa: PLC0415
+    from bot.report.terminal import print_verdict  # noqa: PLC0415
+    from bot.verdict import decide  # noqa: PLC0415
+
+    console = Console()
+
+    def job() -> Job:
+        made = project.job(contract, file.name, read_candidate(file), mode, device)
+        return made.model_copy(update={"sandbox": sandbox})
+
+    def tell(evaluation: Evaluation, seconds: float) -> None:
+        print_verdict(evaluation, decide([evaluation]), console)
+        console.print(f"{seconds:.2f} s from the file's change to the verdict; waiting for the next", style="dim")
+
+    first = Preparation(contracts_dir=str(project.contracts), contract=contract, device=device, sandbox=sandbox)
+    with Resident(first) as launcher, contextlib.suppress(KeyboardInterrupt):
+        launcher.start()
+        watch_file(file, job, launcher, tell, lambda text: console.print(plain_line(text), style="red"))
 
 
 @app.command()
@@ -171,12 +209,16 @@ def agent(
     from bot.handlers.models import choose_model  # noqa: PLC0415
     from bot.handlers.project import Project  # noqa: PLC0415
     from bot.handlers.run import RunFolder  # noqa: PLC0415
-    from bot.launch import launch  # noqa: PLC0415
+    from bot.launch import Resident  # noqa: PLC0415
 
-    run_folder = RunFolder(folder)
-    chosen = choose_model(model, run_folder.order().contract, os.environ)
-    tools = AgentTools(Project.find(Path.cwd()), run_folder, launch, _say)
-    _say(handle(chosen, Budget(turns=turns, tokens=tokens, seconds=seconds), tools))
+    run_folder, project = RunFolder(folder), Project.find(Path.cwd())
+    order = run_folder.order()
+    chosen = choose_model(model, order.contract, os.environ)
+    checks = Preparation(contracts_dir=str(project.contracts), contract=order.contract, device=order.device)
+    with Resident(checks) as launcher:
+        launcher.start()
+        tools = AgentTools(project, run_folder, launcher, _say)
+        _say(handle(chosen, Budget(turns=turns, tokens=tokens, seconds=seconds), tools))
 
 
 @app.command()

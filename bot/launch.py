@@ -75,7 +75,7 @@ class Resident:
     context manager; it starts with the first job, and again after it broke."""
 
     def __init__(self, wanted: Preparation) -> None:
-        """Be ready for these jobs; for others it is a usage error."""
+        """Be ready for these jobs."""
         self._wanted = wanted
         self._stack = contextlib.ExitStack()
         self._program: _Program | None = None
@@ -87,11 +87,16 @@ class Resident:
             self._program.write(self._wanted.model_dump_json())
 
     def __call__(self, job: Job, watch: Watch = _nobody) -> Evaluation:
-        """Run the job and return the facts.
+        """Run the job and return the facts; one that this verifier is not ready for gets a verifier of its own.
 
         Raises:
             UsageError, InfrastructureError: as `launch`.
         """
+        asked = Preparation(
+            contracts_dir=job.contracts_dir, contract=job.contract, device=job.device, sandbox=job.sandbox
+        )
+        if asked != self._wanted:
+            return launch(job, watch)
         self.start()
         program = self._program
         assert program is not None  # noqa: S101 - just started
