@@ -6,6 +6,8 @@ each counted call must at least be measured at: load lengthens a call, only a ch
 """
 
 import ast
+import atexit
+import functools
 import shutil
 import time
 from collections.abc import Callable
@@ -15,8 +17,8 @@ from typing import Literal, get_args
 
 import pytest
 
-from bot.evaluation import Evaluation, Job, Mode
-from bot.launch import launch
+from bot.evaluation import Evaluation, Job, Mode, Preparation
+from bot.launch import Resident
 from bot.verdict import Kind, Verdict, decide
 
 TESTS = Path(__file__).parent
@@ -79,12 +81,20 @@ def examine(exhibit: Exhibit, record: Record) -> tuple[Evaluation, Verdict]:
         mode=exhibit.mode,
     )
     begun = time.monotonic()
-    evaluation = launch(job)
+    evaluation = resident(exhibit.contract)(job)
     verdict = decide([evaluation])
     stage = evaluation.refusal.stage if evaluation.refusal else ""
     milliseconds = f"{(time.monotonic() - begun) * 1000:.0f}"
     record("museum", [exhibit.file.parent.name, exhibit.name, str(verdict.kind), stage, milliseconds])
     return evaluation, verdict
+
+
+@functools.cache
+def resident(contract: str) -> Resident:
+    """One verifier a contract and test process: it imports torch once, and is ready when the next file comes."""
+    launcher = Resident(Preparation(contracts_dir=str(CONTRACTS[contract]), contract=contract))
+    atexit.register(launcher.close)
+    return launcher
 
 
 def holds(exhibit: Exhibit, evaluation: Evaluation, verdict: Verdict) -> bool:

@@ -6,6 +6,7 @@ nobody asked for cannot happen honestly.
 """
 
 import contextlib
+import math
 import os
 import socket
 import time
@@ -71,6 +72,20 @@ class Answered:
     unwritten: tuple[str, tuple[int, ...]] | None = None
 
 
+@dataclass
+class Allowance:
+    """What the calls of one kernel may take in all, over all its workers: each call has its own limit, and there are
+    hundreds."""
+
+    seconds: float = math.inf
+    used: float = 0.0
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return self.seconds - self.used
+
+
 class Worker:
     """A sandboxed process that serves candidates. Every method that runs foreign code returns a Failure or a result."""
 
@@ -94,6 +109,7 @@ class Worker:
         self._next_slot = 0
         self._calls = 0
         self._bell = Doorbell()
+        self.allowance = Allowance()
         self._ready = False
 
     def ready(self) -> None:
@@ -148,6 +164,8 @@ class Worker:
 
     def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
         """One call on a slot with the inputs of a case."""
+        if self.allowance.left <= 0:
+            return Failure("timed_out", f"took more than {self.allowance.seconds:.0f} s in all its calls")
         self._calls += 1
         bell, call = self._bell, self._calls
         self.sandbox.stop()
@@ -159,10 +177,11 @@ class Worker:
         started = time.perf_counter_ns()
         bell.words[RING] = call
         self.sandbox.resume_without_wait()
-        ended = self._wait(call, seconds)
+        ended = self._wait(call, min(seconds, self.allowance.left))
         self.sandbox.collect()
         self.sandbox.stop()
         envelope = time.perf_counter_ns() - started
+        self.allowance.used += envelope / 1e9
         outputs = {name: lent.snapshot() for name, lent in slot.outputs.items()}
         damage = slot.damage(case.inputs)
         places = {name: lent.unwritten(outputs[name]) for name, lent in slot.outputs.items()}

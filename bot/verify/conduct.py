@@ -16,9 +16,9 @@ import torch
 from bot import digest
 from bot.contract.load import LoadedContract
 from bot.errors import InfrastructureError, UsageError
-from bot.evaluation import STAGES, Commitment, Environment, Evaluation, Job, Refusal, StageName, StageRecord
+from bot.evaluation import STAGES, Commitment, Environment, Evaluation, Job, Mode, Refusal, StageName, StageRecord
 from bot.verify import cpus
-from bot.verify.calls import Worker
+from bot.verify.calls import Allowance, Worker
 from bot.verify.counterexample import save
 from bot.verify.exam import Exam, Outcome, Step, Watch
 from bot.verify.oracle import load_oracle
@@ -34,6 +34,8 @@ VARIANT_SHARE = 0.25
 """Share of all gated and graded controls that one exam meets, at least one of each kind of gate (design.md)."""
 
 
+CANDIDATE_SECONDS: dict[Mode, float] = {"quick": 60.0, "full": 600.0, "exam": 600.0, "confirm": 600.0, "claim": 60.0}
+"""What a candidate's calls may take in all. Honest kernels of the contracts here take one to ten seconds of it."""
 QUICK_RUNS = 3
 """Noisy runs of a quick exam, when nothing was prepared: they are most of its time. Their units have heavy tails, so
 what they refuse is judged again with all runs; what they let pass, a full exam judges."""
@@ -65,6 +67,9 @@ def open_exam(
     os.sched_setaffinity(0, ours)
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
     exam.prepared = prepared
+    exam.allowance = Allowance(CANDIDATE_SECONDS[job.mode])
+    if worker is not None:
+        worker.allowance = exam.allowance
     if job.mode == "quick" and worker is not None and not prepared:
         exam.noisy_runs = QUICK_RUNS
     exam.checks = plan_checks(exam)

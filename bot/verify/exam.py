@@ -25,7 +25,7 @@ from bot.evaluation import (
     StageName,
     StageRecord,
 )
-from bot.verify.calls import Answered, Failure, Worker
+from bot.verify.calls import Allowance, Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, make_case
 from bot.verify.compare import Judgement, Setting, judge, noise_level
 from bot.verify.draws import Array
@@ -107,6 +107,7 @@ class Exam:
     overhead_ns: int = 0
     prepared: bool = False
     noisy_runs: int = NOISY_RUNS
+    allowance: Allowance = field(default_factory=Allowance)
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)

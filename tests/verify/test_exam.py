@@ -2,10 +2,15 @@
 
 import pytest
 
+from bot.contract.load import load_contract
 from bot.errors import UsageError
 from bot.evaluation import Evaluation, Job
 from bot.launch import launch
 from bot.verdict import Kind, decide
+from bot.verify import cpus
+from bot.verify.calls import Allowance, Answered, Failure, Worker
+from bot.verify.cases import cell_recipe, make_case
+from bot.verify.philox import Stream
 from tests.verify.conftest import CENTER, CONTRACTS, HONEST, Examine
 
 pytestmark = pytest.mark.sandbox
@@ -156,3 +161,19 @@ def test_an_unknown_contract_is_a_usage_error() -> None:
     job = Job(contracts_dir=str(CONTRACTS), contract="nothing", candidate_name="x.py", source="", mode="quick")
     with pytest.raises(UsageError, match="unknown contract 'nothing'; known: center"):
         launch(job)
+
+
+def test_a_kernel_that_is_slow_in_every_call_runs_out_of_time() -> None:
+    """Each call is inside its own limit."""
+    loaded = load_contract(CONTRACTS, "center")
+    stream = Stream.from_salt(b"", "slow")
+    recipe = cell_recipe(loaded.contract, loaded.contract.anchor("cpu"), "plain")
+    case = make_case(loaded.contract, recipe, stream, static=stream)
+    with Worker(loaded.contract, "bubblewrap", cpus.split()[1]) as worker:
+        worker.allowance = Allowance(1.0)
+        assert worker.load(with_body("import time\ntime.sleep(0.4)\nhonest(x, offset, scale, cu_seqlens, y)")) is None
+        answers = [worker.run(case, stream.child(call)) for call in range(2)]
+        assert all(isinstance(answer, Answered) for answer in answers)
+        refused = worker.run(case, stream.child(2))
+    assert isinstance(refused, Failure)
+    assert refused.kind == "timed_out"

@@ -111,6 +111,7 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
     first = exam.candidate_worker if exam.job.mode == "claim" else exam.worker()
     second = exam.worker()
     candidate, baseline = (first, second) if candidate_first else (second, first)
+    candidate.allowance = exam.allowance
     with first, second:
         # While the workers import torch: draw this round's inputs, and compare the last round's outputs.
         cases = {cell.recipe.name: _cases(exam, cell, number) for cell in cells}
