@@ -482,4 +482,31 @@ def apart(
         found = _distance(contract, name, (one, other), _Allowed(level[name], limit, "relation"), setting)
         if found is not None:
             return found
+        found = _row_apart(contract, name, (one, other), level[name], setting)
+        if found is not None:
+            return found
     return None
+
+
+def _row_apart(
+    contract: Contract, name: str, pair: tuple[Tensor, Tensor], level: float, setting: Setting
+) -> Counterexample | None:
+    """The row in which two answers are furthest apart, if that is too far: one wrong row of thousands does not show in
+    its group. A row smaller than usual is counted as usual: what it lacks in size it may err by."""
+    one, other = pair
+    if not one.numel():
+        return None
+    _, group = groups_of(contract, contract.outputs[name], setting.axes)
+    difference = torch.where(torch.isfinite(one), other - one, 0.0)
+    sizes = torch.nan_to_num(one).square().mean(-1)
+    usual = torch.bincount(group.flatten(), weights=sizes.flatten()) / torch.bincount(group.flatten()).clamp_min(1)
+    unit = level * torch.maximum(sizes, usual[group]).sqrt()
+    limit = 2 * setting.limits[name].maximum * RELATION_SLACK
+    wrong = difference.square().mean(-1).sqrt()
+    beyond = ~(wrong <= limit * unit)
+    if not bool(beyond.any()):
+        return None
+    row = _unravel(int(torch.where(beyond, wrong / unit, 0.0).nan_to_num(posinf=math.inf).argmax()), group.shape)
+    units = float(wrong[row] / unit[row])
+    worst = _Worst(units / limit, "relation", "all", units, limit, row)
+    return _example(setting, name, worst, (*row, int(difference[row].abs().argmax())), one, other)
