@@ -1,14 +1,19 @@
 """Start a worker inside bubblewrap, stop and resume it, and make sure that nothing of it is left.
 
 Never host root inside: `stopper.py` stages an allow-list of read-only mounts in a private namespace, takes a uid of the
-worker's own, and only then becomes bubblewrap (design.md, The sandbox). Without a sandbox nothing can be accepted.
+worker's own, and only then becomes bubblewrap (design.md, The sandbox). Without a sandbox nothing can be accepted, and
+a guard that cannot be put up is an InfrastructureError, never a weaker sandbox.
 """
 
 import contextlib
 import json
 import os
+import platform
+import re
 import secrets
+import select
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -23,6 +28,7 @@ import psutil
 import pyseccomp
 
 from bot.errors import InfrastructureError
+from bot.verify import cgroup
 from bot.verify.protocol import MODULES
 
 Kind = Literal["bubblewrap", "none"]
@@ -30,19 +36,40 @@ OUTPUT_KEPT = 4000
 """Bytes kept of what a worker prints; the rest is read and dropped, so that a flood neither blocks nor fills."""
 _UIDS = (1_000_000_000, 2_000_000_000)
 _CONTROL_SECONDS = 10.0
+_CLOSE_SECONDS = 20.0
+_MEMORY_STATUS = 77
+"""What stopper.py ends with when the sandbox held too much memory; it is started, never imported."""
+_OWNER = "Whoever owns this machine must act"
+_USER_NAMESPACES = (
+    "user namespaces must be allowed for unprivileged users (user.max_user_namespaces, "
+    "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
+)
+_HINTS = (
+    (r"namespace|uid map|No space", _USER_NAMESPACES),
+    (r"RLIMIT", "raise the hard limit for the verifier's processes"),
+    (r"seccomp", "the kernel must support seccomp filters"),
+    (r"mount|/proc", "a private mount namespace with a /proc of its own must be possible here"),
+    (r"uid", "the verifier must run as an ordinary user, or as a root that may take any uid"),
+)
+"""What bubblewrap or the stopper says, and what to do about it."""
 
-# Its own CPU set is the verifier's to choose; the rest reaches other processes, the kernel, or new privileges.
+# Its own CPU set is the verifier's to choose; the rest reaches other processes, the kernel, or new privileges, or holds
+# memory that belongs to no task and no sized tmpfs (memfd, System V and message queues).
 _DENIED = """
-sched_setaffinity sched_setscheduler sched_setattr setpriority ptrace process_vm_readv process_vm_writev
-process_madvise kcmp pidfd_getfd perf_event_open bpf userfaultfd mount umount2 pivot_root move_mount open_tree
-fsopen fsconfig fsmount fspick mount_setattr setns unshare keyctl add_key request_key init_module finit_module
-delete_module kexec_load kexec_file_load reboot swapon swapoff syslog acct quotactl iopl ioperm settimeofday
+sched_setaffinity sched_setscheduler sched_setparam sched_setattr setpriority ioprio_set ptrace process_vm_readv
+process_vm_writev process_madvise kcmp pidfd_getfd perf_event_open bpf userfaultfd mount umount2 pivot_root move_mount
+open_tree fsopen fsconfig fsmount fspick mount_setattr setns unshare keyctl add_key request_key init_module finit_module
+delete_module kexec_load kexec_file_load reboot swapon swapoff syslog acct quotactl quotactl_fd iopl ioperm settimeofday
 clock_settime clock_adjtime adjtimex nfsservctl lookup_dcookie io_uring_setup io_uring_enter io_uring_register
-timer_create mq_notify
+timer_create mq_notify mq_open memfd_create memfd_secret shmget semget msgget fanotify_init open_by_handle_at
 """
 _F_SETSIG = 10
 """fcntl's command that chooses the signal of asynchronous input. It, `timer_create` and `mq_notify` could choose
 SIGCONT: the kernel itself would then wake a sandbox that we have stopped."""
+_INT = 0xFFFFFFFF
+"""The kernel reads 32 bits of an `int`; a filter that compares 64 lets `10 | 1 << 32` through."""
+_FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK})
+"""Kinds of sockets. Not all others belong to a network namespace: AF_VSOCK reaches the host of a virtual machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,22 +116,35 @@ class Sandbox:
         """
         self.kind = kind
         self.limits = limits
+        self.guards: frozenset[str] = frozenset()
+        """Names of the guards that are up beyond those without which there is no sandbox at all."""
+        self.stopped = False
         self._owed = False
-        self.wire, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._stage = tempfile.mkdtemp(prefix="proctor-")
-        self._control, control_inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        read, write = os.pipe()
-        self.output = Output(read)
-        try:
-            if kind == "bubblewrap":
-                self._start_bubblewrap(inner, control_inner, write, cpus, fork=fork)
+        self._up = False
+        self._group: cgroup.Group | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)
+            try:
+                self._start(cpus, fork=fork)
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                raise _not_put_up(str(error)) from error
+            stack.pop_all()
+
+    def _start(self, cpus: set[int], *, fork: bool) -> None:
+        with contextlib.ExitStack() as inside:
+            self.wire, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            inside.enter_context(inner)
+            self._control, control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            inside.enter_context(control)
+            read, write = os.pipe()
+            inside.callback(os.close, write)
+            self.output = Output(read)
+            self._stage = tempfile.mkdtemp(prefix="proctor-")
+            if self.kind == "bubblewrap":
+                self._start_bubblewrap(inner, control, write, cpus, fork=fork)
             else:
                 self._start_bare(inner, write, cpus, fork=fork)
-        finally:
-            inner.close()
-            control_inner.close()
-            os.close(write)
-        self.stopped = False
 
     def _start_bubblewrap(
         self, inner: socket.socket, control: socket.socket, write: int, cpus: set[int], *, fork: bool
@@ -114,14 +154,21 @@ class Sandbox:
             raise InfrastructureError("bubblewrap is missing: install the package `bubblewrap`, or use --sandbox none")
         mounts = _mounts()
         uid = _UIDS[0] + secrets.randbelow(_UIDS[1] - _UIDS[0]) if os.geteuid() == 0 else None
+        limits = self.limits
+        processes = limits.processes if uid is not None or _counts_per_namespace() else 0
+        memory = limits.resident + limits.tmp + limits.shm if limits.resident else 0
+        self._group = cgroup.make(memory, limits.processes)
         with _seccomp_filter() as seccomp:
             order = {
                 "stage": self._stage,
                 "sources": [source for source, _ in mounts],
                 "uid": uid,
+                "group": str(self._group.path) if self._group else None,
+                "limits": [limits.address_space, processes, limits.files, limits.file_size],
+                "memory": limits.resident,
                 "fds": [inner.fileno(), seccomp.fileno()],
                 "bwrap": _bwrap_arguments(bwrap, mounts, self.limits, seccomp.fileno())
-                + worker_command(inner.fileno(), self.limits, fork=fork, shared_uid=uid is None),
+                + worker_command(inner.fileno(), self.limits, fork=fork, shared_uid=not processes),
             }
             self._process = subprocess.Popen(
                 [sys._base_executable, "-I", "-S", str(Path(__file__).with_name("stopper.py")), str(control.fileno())],  # type: ignore[attr-defined]  # noqa: SLF001
@@ -133,13 +180,18 @@ class Sandbox:
                 cwd="/",
                 preexec_fn=lambda: os.sched_setaffinity(0, cpus),  # noqa: PLW1509 - no thread of ours holds a lock here
             )
-            self._control.send(json.dumps(order).encode())
+            control.close()  # Ours is the only other end now: the stopper's death is the end of the stream.
             self._control.settimeout(_CONTROL_SECONDS)
+            with contextlib.suppress(OSError):
+                self._control.send(json.dumps(order).encode())
             answer = self._hear()
-        if not answer.startswith(b"r"):
-            self.close()
+        if answer != b"r":
             reason = answer[1:].decode("utf-8", "replace") or self.output.text().strip() or "the stopper ended"
-            raise InfrastructureError(f"the sandbox cannot be put up: {reason}")
+            raise _not_put_up(reason)
+        up = {"memory watchdog", *(["uid"] if uid is not None else []), *(["process limit"] if processes else [])}
+        if self._group is not None and self._group.entered():
+            up |= self._group.guards
+        self.guards = frozenset(up)
 
     def _start_bare(self, inner: socket.socket, write: int, cpus: set[int], *, fork: bool) -> None:
         limits = Limits(0, self.limits.resident, 0, 0, 0)
@@ -169,8 +221,47 @@ class Sandbox:
             return b""
         return self._hear()
 
+    def _ordered(self, command: bytes, confirmed: bytes) -> None:
+        """Have the stopper do something. A sandbox that was ended for its memory has nothing left to stop.
+
+        Raises:
+            InfrastructureError: it was not confirmed.
+        """
+        answer = self._command(command)
+        if answer == b"!":
+            raise InfrastructureError("a task of the sandbox would not stop")
+        if answer != confirmed and not self._ended_for_memory():
+            raise self._lost()
+
+    def _lost(self) -> InfrastructureError:
+        """The stopper is ours, and no candidate can reach it."""
+        status = "does not answer" if self._alive() else "ended"
+        return InfrastructureError(f"the sandbox's stopper {status}: nothing can be measured or confirmed. {_OWNER}")
+
+    def _alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def _ended_for_memory(self) -> bool:
+        """Whether the watchdog ended it. It says so once everything is dead, which takes a moment."""
+        if self._process is None or not self._hung_up():
+            return False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._process.wait(_CLOSE_SECONDS) == _MEMORY_STATUS
+        return False
+
+    def _hung_up(self) -> bool:
+        """Whether the stopper's end of the control socket is closed."""
+        try:
+            readable, _, _ = select.select([self._control], [], [], 0)
+            return bool(readable) and self._control.recv(1, socket.MSG_PEEK) == b""
+        except (OSError, ValueError):
+            return True
+
     def pin(self, cpus: set[int]) -> None:
-        """Keep every task on these CPUs from now on; children inherit it, and the call that undoes it is denied."""
+        """Keep every task on these CPUs from now on; children inherit it, and the call that undoes it is denied. The
+        sandbox is up then, and what ends it afterwards is the candidate's doing."""
+        self._up = True
+        assert self._process is not None  # noqa: S101 - started
         with contextlib.suppress(psutil.Error):
             first = psutil.Process(self._process.pid)
             inside = first.children(recursive=True) if self.kind == "bubblewrap" else [first]
@@ -188,16 +279,18 @@ class Sandbox:
         """
         if self.kind == "none":
             return
-        answer = self._command(b"S")
-        if answer == b"!":
-            raise InfrastructureError("a task of the sandbox would not stop")
+        self._ordered(b"S", b"s")
         self.stopped = True
 
     def resume(self) -> None:
-        """Let every task go on."""
+        """Let every task go on.
+
+        Raises:
+            InfrastructureError: the stopper is gone.
+        """
         if self.kind == "none":
             return
-        self._command(b"C")
+        self._ordered(b"C", b"c")
         self.stopped = False
 
     def resume_without_wait(self) -> None:
@@ -215,47 +308,108 @@ class Sandbox:
             self._hear()
 
     def ended(self) -> str | None:
-        """How the worker ended, in words, or None while it runs."""
-        if self.kind == "none":
-            code = self._process.poll()
-        else:
-            answer = self._command(b"E")
-            code = int.from_bytes(answer[1:], "big", signed=True) if answer[:1] == b"e" else -9
-            code = None if code == 1000 else code
+        """How the worker ended, in words, or None while it runs.
+
+        Raises:
+            InfrastructureError: the stopper is gone, or bubblewrap ended before the worker was up.
+        """
+        code = self._exit_code()
         if code is None:
             return None
+        if isinstance(code, str):
+            return code
         # bubblewrap, like a shell, reports a child killed by signal n as exit status 128 + n.
         number = -code if code < 0 else code - 128
-        return f"the process was killed by signal {number}" if number > 0 else f"the process ended, exit status {code}"
+        how = f"the process was killed by signal {number}" if number > 0 else f"the process ended, exit status {code}"
+        if not self._up:
+            raise _not_put_up(f"{how}\n{self.output.text()}".strip())
+        if number == signal.SIGKILL and self._group is not None and self._group.ran_out():
+            return self._too_much()
+        return how
+
+    def _exit_code(self) -> int | str | None:
+        assert self._process is not None  # noqa: S101 - started
+        if self.kind == "none":
+            return self._process.poll()
+        answer = self._command(b"E")
+        if answer[:1] == b"e":
+            code = int.from_bytes(answer[1:], "big", signed=True)
+            return None if code == 1000 else code
+        if self._ended_for_memory():
+            return self._too_much()
+        raise self._lost()
+
+    def _too_much(self) -> str:
+        size = self.limits.resident
+        return (
+            f"used more than {size >> 30} GiB of memory" if size >> 30 else f"used more than {size >> 20} MiB of memory"
+        )
 
     def resident_bytes(self) -> int:
         """Memory of all processes of the sandbox."""
         total = 0
-        with contextlib.suppress(psutil.Error):
-            for process in psutil.Process(self._process.pid).children(recursive=True):
-                with contextlib.suppress(psutil.Error):
-                    total += process.memory_info().rss
+        if self._process is not None:
+            with contextlib.suppress(psutil.Error):
+                first = psutil.Process(self._process.pid)
+                for process in [first, *first.children(recursive=True)]:
+                    with contextlib.suppress(psutil.Error):
+                        held = process.memory_info()
+                        total += held.rss - held.shared
         return total
 
     def close(self) -> None:
-        """End every process of the sandbox: its PID namespace dies with its first process."""
-        self._control.close()
-        self.wire.close()
-        children: list[psutil.Process] = []
+        """End every process of the sandbox, and see that they are gone: a PID namespace dies with its first process,
+        and the stopper's parent ends when the last of them has.
+
+        Raises:
+            InfrastructureError: something would not end.
+        """
+        for end in ("_control", "wire"):
+            if hasattr(self, end):
+                getattr(self, end).close()
+        try:
+            if self._process is not None:
+                self._end(self._process)
+        finally:
+            if self._group is not None:
+                self._group.remove()
+            if hasattr(self, "_stage"):
+                shutil.rmtree(self._stage, ignore_errors=True)
+
+    def _end(self, process: "subprocess.Popen[bytes]") -> None:
+        first: list[psutil.Process] = []
         with contextlib.suppress(psutil.Error):
-            children = psutil.Process(self._process.pid).children(recursive=True)
-        for child in children:
+            first = psutil.Process(process.pid).children(recursive=self.kind == "none")
+        for child in first:
             with contextlib.suppress(psutil.Error):
                 child.kill()
-        self._process.kill()
-        self._process.wait()
-        shutil.rmtree(self._stage, ignore_errors=True)
+        if self._group is not None:
+            self._group.kill()
+        if self.kind == "none":
+            process.kill()
+        try:
+            process.wait(_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise InfrastructureError(f"processes of a sandbox would not end. {_OWNER}") from None
 
     def __enter__(self) -> "Sandbox":
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _not_put_up(reason: str) -> InfrastructureError:
+    advice = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "see the message")
+    return InfrastructureError(f"the sandbox cannot be put up: {reason}\n{_OWNER}: {advice}")
+
+
+def _counts_per_namespace() -> bool:
+    """Whether the kernel counts processes per user namespace, so that a uid shared with others can be limited."""
+    found = re.match(r"(\d+)\.(\d+)", platform.release())
+    return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
 
 
 def _root() -> Path:
@@ -285,6 +439,8 @@ def _bwrap_arguments(bwrap: str, mounts: list[tuple[str, str]], limits: Limits, 
         *(bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"),
         *("--die-with-parent", "--clearenv", "--seccomp", str(seccomp), "--proc", "/proc", "--dev", "/dev"),
         *("--size", str(limits.shm), "--tmpfs", "/dev/shm", "--size", str(limits.tmp), "--tmpfs", "/tmp"),  # noqa: S108
+        # Without root the stopper's user namespace calls us 0; no program inside is to believe that it is root.
+        *([] if os.geteuid() == 0 else ["--uid", str(os.geteuid()), "--gid", str(os.getegid())]),
         *("--setenv", "HOME", "/tmp", "--setenv", "OMP_NUM_THREADS", "1", "--setenv", "PATH", "/usr/bin"),  # noqa: S108
     ]
     for number, (_, destination) in enumerate(mounts):
@@ -308,15 +464,30 @@ def worker_command(wire: int, limits: Limits, *, fork: bool, shared_uid: bool, r
 
 @contextlib.contextmanager
 def _seccomp_filter() -> Iterator[IO[bytes]]:
-    rules = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)
-    for name in _DENIED.split():
-        # Systems without one of these calls have nothing to deny.
-        with contextlib.suppress(RuntimeError, OSError, ValueError):
-            rules.add_rule(pyseccomp.ERRNO(1), name)
-    rules.add_rule(pyseccomp.ERRNO(1), "fcntl", pyseccomp.Arg(1, pyseccomp.EQ, _F_SETSIG))
     with tempfile.TemporaryFile() as file:
-        rules.export_bpf(file)
+        try:
+            _rules().export_bpf(file)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise InfrastructureError(
+                f"the system-call filter cannot be made: {error}\n{_OWNER}: install libseccomp 2.4 or newer"
+            ) from error
         file.flush()
         os.lseek(file.fileno(), 0, os.SEEK_SET)
         os.set_inheritable(file.fileno(), True)  # noqa: FBT003 - its only signature
         yield file
+
+
+def _rules() -> pyseccomp.SyscallFilter:
+    rules = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)
+    deny = pyseccomp.ERRNO(1)
+    for name in _DENIED.split():
+        # Systems without one of these calls have nothing to deny.
+        if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:
+            rules.add_rule(deny, name)
+    rules.add_rule(deny, "fcntl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, _INT, _F_SETSIG))
+    known = range(max(_FAMILIES) + 1)
+    for family in sorted(set(known) - _FAMILIES):
+        rules.add_rule(deny, "socket", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, _INT, family))
+    # Compared whole: what lies beyond 32 bits is no family either.
+    rules.add_rule(deny, "socket", pyseccomp.Arg(0, pyseccomp.GT, max(_FAMILIES)))
+    return rules
