@@ -39,12 +39,14 @@ from bot.verify.protocol import (
     pack,
     parse,
 )
-from bot.verify.sandbox import Kind, Limits, Sandbox
+from bot.verify.sandbox import Kind, Limits, NotStoppedError, Sandbox
 
 READY_SECONDS = 60.0
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 20.0
 CLAIM_SECONDS = 1.0
+STOP_TRIES = 3
+"""Each takes the stopper two seconds before it gives up."""
 MAX_CLAIM_NS = 2**53
 _POLL_SECONDS = 0.25
 """How often a waiting verifier looks at the sandbox's memory and pulse."""
@@ -110,6 +112,7 @@ class Worker:
         self._calls = 0
         self._bell = Doorbell()
         self.allowance = Allowance()
+        self._closed = False
         self._ready = False
 
     def ready(self) -> None:
@@ -147,13 +150,14 @@ class Worker:
         slot = lend(self.contract, axes, absent, self._next_slot)
         lents = [*slot.inputs.values(), *slot.outputs.values()]
         tensors = [Tensor(name=t.name, shape=list(t.shape), dtype=t.dtype, offset=t.offset, size=t.size) for t in lents]
+        # Known from now on: whatever happens next, it is closed with the worker.
+        self._slots[slot.number] = slot
         bind = Bind(slot=slot.number, tensors=tensors, arguments=self._signature(slot))
         claim = self._ask(bind, [t.fd for t in lents], CALL_SECONDS)
         failed = self._plain(claim, "incorrect")
         if failed is not None:
-            slot.close()
+            self._slots.pop(slot.number).close()
             return failed
-        self._slots[slot.number] = slot
         return slot
 
     def release(self, slot: Slot) -> Failure | None:
@@ -179,7 +183,8 @@ class Worker:
         self.sandbox.resume_without_wait()
         ended = self._wait(call, min(seconds, self.allowance.left))
         self.sandbox.collect()
-        self.sandbox.stop()
+        if not self._stopped():
+            return Failure("timed_out", f"was still at work {STOP_TRIES} times after it was stopped")
         envelope = time.perf_counter_ns() - started
         self.allowance.used += envelope / 1e9
         outputs = {name: lent.snapshot() for name, lent in slot.outputs.items()}
@@ -191,6 +196,17 @@ class Worker:
         if damage is not None:
             return Failure("incorrect", damage, alive=True)
         return Answered(envelope, min(bell.words[CLAIMED], MAX_CLAIM_NS), outputs, left[0] if left else None)
+
+    def _stopped(self) -> bool:
+        """Stop after a call. Only the candidate runs in there: one that stays inside the kernel too long to be stopped
+        is late, and no fault of the machine's."""
+        for _ in range(STOP_TRIES):
+            try:
+                self.sandbox.stop()
+            except NotStoppedError:
+                continue
+            return True
+        return False
 
     def _signature(self, slot: Slot) -> list[str | int | None]:
         """What `run` gets on a slot: names of tensors, places of numbers, None for what is absent."""
@@ -278,7 +294,9 @@ class Worker:
         for slot in self._slots.values():
             slot.close()
         self._slots.clear()
-        self._bell.close()
+        if not self._closed:
+            self._bell.close()
+            self._closed = True
 
     def __enter__(self) -> "Worker":
         return self

@@ -72,6 +72,10 @@ _FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.A
 """Kinds of sockets. Not all others belong to a network namespace: AF_VSOCK reaches the host of a virtual machine."""
 
 
+class NotStoppedError(InfrastructureError):
+    """A task of the sandbox would not stop in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bytes and counts for one sandbox; 0 means none. Address space is limited on the CPU only: CUDA maps terabytes."""
@@ -229,7 +233,7 @@ class Sandbox:
         """
         answer = self._command(command)
         if answer == b"!":
-            raise InfrastructureError("a task of the sandbox would not stop")
+            raise NotStoppedError("a task of the sandbox would not stop")
         if answer != confirmed and not self._ended_for_memory():
             raise self._lost()
 
