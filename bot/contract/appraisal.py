@@ -140,13 +140,16 @@ class Tally(Frozen):
 
 
 class Soaked(Frozen):
-    """What many exams made of the contract's own kernels: plain, gated and graded controls, and faithful variants."""
+    """What many exams made of the contract's own kernels: plain, gated and graded controls, and faithful variants.
+    Counts of one judge and one contract add up; `salts` has the salt that each run drew its exams' salts from."""
 
     kind: Literal["soaked"] = "soaked"
+    judge_digest: str
+    contract_digest: str
     exams: int
     tallies: list[Tally]
     seconds: float
-    salt: str
+    salts: list[str]
 
 
 class Broken(Frozen):

@@ -13,7 +13,7 @@ from bot.contract.rewrite import with_limits
 from bot.contract.schema import Device
 from bot.errors import DataError, InfrastructureError, Problem, UsageError
 from bot.handlers.project import Project
-from bot.report.soak import render_soak
+from bot.report.soak import added, render_soak
 
 Watch = Callable[[Step], None]
 
@@ -123,10 +123,12 @@ def soak(project: Project, name: str, appraiser: Appraiser, watch: Watch, option
 
 
 def write_soak(project: Project, name: str, soaked: Soaked) -> Path:
-    """Keep the counts under `reports/`; returns the table, which lies beside them as JSON."""
+    """Add the counts to those under `reports/` of the same judge and contract; returns the table beside them."""
     folder = project.reports / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "soak.json").write_text(soaked.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    kept = folder / "soak.json"
+    soaked = added(Soaked.model_validate_json(kept.read_bytes()) if kept.exists() else None, soaked)
+    kept.write_text(soaked.model_dump_json(indent=1) + "\n", encoding="utf-8")
     table = folder / "soak.md"
     table.write_text(render_soak(name, soaked), encoding="utf-8")
     return table

@@ -53,5 +53,36 @@ def render_soak(contract: str, soaked: Soaked) -> str:
     return templates.render("soak.md.j2", **page, severity=severity(soaked), missed=missed(soaked))
 
 
+def added(known: Soaked | None, new: Soaked) -> Soaked:
+    """Counts of one judge and contract together; those of another are replaced."""
+    if known is None or (known.judge_digest, known.contract_digest) != (new.judge_digest, new.contract_digest):
+        return new
+    tallies: dict[tuple[str, str], Tally] = {}
+    for tally in (*known.tallies, *new.tallies):
+        key = (tally.kind, tally.kernel)
+        tallies[key] = _both(tallies[key], tally) if key in tallies else tally
+    return new.model_copy(
+        update={
+            "exams": known.exams + new.exams,
+            "tallies": [tallies[key] for key in sorted(tallies)],
+            "seconds": round(known.seconds + new.seconds, 1),
+            "salts": [*known.salts, *new.salts],
+        }
+    )
+
+
+def _both(one: Tally, other: Tally) -> Tally:
+    margins = [tally.weakest for tally in (one, other) if tally.weakest is not None]
+    worst = max if one.kind == "faithful" else min
+    return one.model_copy(
+        update={
+            "asked": one.asked + other.asked,
+            "refused": one.refused + other.refused,
+            "weakest": worst(margins) if margins else None,
+            "missed": [*one.missed, *other.missed],
+        }
+    )
+
+
 def _total(tallies: Sequence[Tally]) -> tuple[int, int]:
     return sum(t.refused for t in tallies), sum(t.asked for t in tallies)

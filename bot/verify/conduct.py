@@ -26,7 +26,7 @@ from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, 
 from bot.verify.stages.answers import MIXED, questions, relations, smoke
 from bot.verify.stages.baselines import screen_baselines
 from bot.verify.stages.build import build
-from bot.verify.stages.controls import controls
+from bot.verify.stages.controls import HOUSES, controls
 from bot.verify.stages.timing import timing
 from bot.verify.variants import draw_variants
 
@@ -164,7 +164,9 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
 def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
     """All stages; returns what refused the candidate."""
     if exam.planned("timing") and exam.job.mode in {"full", "exam"}:
-        exam.prewarm(len(exam.baselines_planned) + 2 * ROUNDS[exam.job.mode], house=exam.planned("controls") > 0)
+        exam.prewarm(
+            len(exam.baselines_planned) + 2 * ROUNDS[exam.job.mode], houses=HOUSES if exam.planned("controls") else 0
+        )
     for index in range(len(exam.checks)):
         exam.question(index)
     if exam.planned("timing"):

@@ -111,7 +111,7 @@ class Exam:
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)
-    house: Worker | None = None
+    houses: list[Worker] = field(default_factory=list)
     variants: list[Variant] = field(default_factory=list)
     sitting: "Sitting | None" = None
 
@@ -155,15 +155,15 @@ class Exam:
         """The planned draws of these stages."""
         return [i for i, check in enumerate(self.checks) if check.stage in stages]
 
-    def prewarm(self, count: int, *, house: bool) -> None:
+    def prewarm(self, count: int, *, houses: int) -> None:
         """Start workers that will be needed, in the order they will be asked for: they import torch while draws and
-        expected values are computed. `house`: also the one that forks a child for each kernel of ours."""
+        expected values are computed. `houses`: so many that fork a child for each kernel of ours."""
         self.pool += [self.start_worker() for _ in range(count)]
-        self.house = self.start_worker(fork=True) if house else None
+        self.houses += [self.start_worker(fork=True) for _ in range(houses)]
 
     def settle(self) -> None:
         """Wait until every worker is up, and stop it: nothing of ours or theirs may run beside a timed call."""
-        for worker in filter(None, (self.waiting, *self.pool, self.house)):
+        for worker in filter(None, (self.waiting, *self.pool, *self.houses)):
             worker.ready()
             worker.stop()
 
@@ -172,15 +172,15 @@ class Exam:
         return self.pool.pop(0) if self.pool else self.start_worker()
 
     def house_worker(self) -> Worker:
-        """The worker for kernels of ours."""
-        worker, self.house = self.house or self.start_worker(fork=True), None
-        return worker
+        """A worker for kernels of ours."""
+        return self.houses.pop() if self.houses else self.start_worker(fork=True)
 
     def close(self) -> None:
         """End the workers that were not needed."""
-        for worker in filter(None, (*self.pool, self.house)):
+        for worker in (*self.pool, *self.houses):
             worker.close()
         self.pool.clear()
+        self.houses.clear()
 
     def start_worker(self, *, fork: bool = False) -> Worker:
         """Start a worker; it gets ready by itself. One that forks is for kernels of ours."""

@@ -89,6 +89,15 @@ def obey(job: Job, ready: Readiness) -> Evaluation:
         return hold(ready.exam)
 
 
+def renewed(ready: Readiness) -> Readiness:
+    """What was prepared and not used, with another worker."""
+    ours, theirs = cpus.split()
+    worker = Worker(ready.loaded.contract, ready.wanted.sandbox, theirs, start_cpus=ours)
+    worker.allowance = ready.exam.allowance
+    ready.exam.waiting = worker
+    return Readiness(ready.wanted, ready.files, ready.loaded, worker, ready.exam)
+
+
 def _fits(job: Job, wanted: Preparation) -> bool:
     asked = Preparation(contracts_dir=job.contracts_dir, contract=job.contract, device=job.device, sandbox=job.sandbox)
     return asked == wanted
@@ -149,7 +158,10 @@ def main() -> int:
                 return 0
             try:
                 job = Job.model_validate_json(line)
-                _say(Finished(evaluation=obey(job, resident.take(job))))
+                taken = resident.take(job)
+                _say(Finished(evaluation=obey(job, taken)))
+                if job.mode != "quick":
+                    resident.ready = renewed(taken)
             except ValidationError as error:
                 _say(Broken(cause="usage", text=f"not a job: {error.error_count()} mistakes"))
             except UsageError as error:

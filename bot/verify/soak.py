@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from bot.contract.appraisal import Missed, Order, Soaked, Step, Tally
 from bot.contract.load import LoadedContract
 from bot.evaluation import ControlResult, Grade, Job
-from bot.verify.conduct import open_exam
+from bot.verify.conduct import judge_digest, open_exam
 from bot.verify.stages.controls import grade
 from bot.verify.variants import draw_variants
 
@@ -32,10 +32,12 @@ def soak(loaded: LoadedContract, order: Order, salt: str, watch: Watch) -> Soake
             key = (kind, result.file)
             tallies[key] = counted(tallies.get(key), kind, result, own)
     return Soaked(
+        judge_digest=judge_digest(),
+        contract_digest=loaded.digest,
         exams=order.draws,
         tallies=[tallies[key] for key in sorted(tallies)],
         seconds=round(time.monotonic() - begun, 1),
-        salt=salt,
+        salts=[salt],
     )
 
 

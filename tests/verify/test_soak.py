@@ -12,7 +12,7 @@ from bot.contract.appraisal import Missed, Order, Soaked, Step, Tally
 from bot.contract.load import load_contract
 from bot.evaluation import ControlResult
 from bot.launch import appraise
-from bot.report.soak import missed, render_soak, rows, severity
+from bot.report.soak import added, missed, render_soak, rows, severity
 from bot.verify.philox import Stream
 from bot.verify.soak import counted
 from bot.verify.variants import draw_variants
@@ -67,7 +67,7 @@ def test_every_form_of_every_control_is_asked_in_each_exam_and_none_is_missed(tw
         else:
             assert (tally.refused, tally.missed) == (wanted, [])
     assert missed(twice) == []
-    assert (twice.exams, twice.salt) == (2, SALT)
+    assert (twice.exams, twice.salts) == (2, [SALT])
     assert [(step.done, step.total) for step in steps] == [(0, 2), (1, 2)]
 
 
@@ -119,7 +119,7 @@ def test_the_command_keeps_its_counts_and_ends_with_zero_when_nothing_was_missed
     folder = tmp_path / "reports" / "center"
     assert (folder / "soak.md").read_text(encoding="utf-8") in said
     kept = Soaked.model_validate_json((folder / "soak.json").read_text(encoding="utf-8"))
-    assert (kept.exams, kept.salt, missed(kept)) == (1, SALT, [])
+    assert (kept.exams, kept.salts, missed(kept)) == (1, [SALT], [])
 
 
 @needs_sandbox
@@ -188,7 +188,9 @@ def made() -> Soaked:
         Tally(kernel="controls/b.py", kind="graded", asked=19, refused=19, weakest=1.2),
         Tally(kernel="a_faithful.py", kind="faithful", asked=23, refused=0, weakest=0.75),
     ]
-    return Soaked(exams=11, tallies=tallies, seconds=1.0, salt="ef" * 32)
+    return Soaked(
+        judge_digest="1" * 64, contract_digest="2" * 64, exams=11, tallies=tallies, seconds=1.0, salts=["ef" * 32]
+    )
 
 
 def test_totals_of_the_table_equal_the_tallies() -> None:
@@ -235,3 +237,24 @@ def test_only_graded_controls_may_pass() -> None:
 
 def test_a_soaked_contract_survives_being_written_and_read() -> None:
     assert Soaked.model_validate(json.loads(made().model_dump_json())) == made()
+
+
+def test_counts_of_one_judge_add_up_and_those_of_another_are_replaced() -> None:
+    one = Tally(kernel="controls/a.py", kind="plain", asked=3, refused=3, weakest=4.0)
+    two = one.model_copy(update={"asked": 2, "refused": 1, "weakest": 3.5})
+    honest = Tally(kernel="faithful/b.py", kind="faithful", asked=2, refused=0, weakest=0.5)
+    looser = honest.model_copy(update={"weakest": 0.9})
+    first = Soaked(
+        judge_digest="1" * 64, contract_digest="2" * 64, exams=3, tallies=[one, honest], seconds=1.0, salts=["aa" * 32]
+    )
+    second = first.model_copy(update={"exams": 2, "tallies": [two, looser], "salts": ["bb" * 32]})
+    both = added(first, second)
+    assert (both.exams, both.salts) == (5, ["aa" * 32, "bb" * 32])
+    assert {(t.kernel, t.asked, t.refused, t.weakest) for t in both.tallies} == {
+        ("controls/a.py", 5, 4, 3.5),
+        ("faithful/b.py", 4, 0, 0.9),
+    }
+    assert added(None, second) == second
+    for name in ("judge_digest", "contract_digest"):
+        changed = second.model_copy(update={name: "3" * 64})
+        assert added(first, changed) == changed

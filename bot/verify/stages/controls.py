@@ -2,8 +2,11 @@
 says of itself that it is weak. They are ours: one worker forks a child for each, and they sit the exam's own questions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from queue import SimpleQueue
 
 from bot.errors import DataError, Problem
 from bot.evaluation import ControlResult, Grade, StageName
@@ -12,6 +15,8 @@ from bot.verify.exam import Exam, Outcome, Turn
 from bot.verify.sitting import Sitting, exam_relations
 from bot.verify.variants import Variant
 
+HOUSES = 2
+"""Workers for kernels of ours: nothing is timed, and judging an answer takes as long as the kernel."""
 STRONG = 3.0
 """A plain control is asked until it misses a limit by this factor, which every one must somewhere."""
 
@@ -25,15 +30,44 @@ def controls(exam: Exam) -> Mapping[StageName, Outcome]:
 def grade(exam: Exam) -> Grade:
     """Every control and faithful variant of the contract, and the exam's share of the hidden ones."""
     named = {control.file: list(control.fails) for control in exam.contract.controls}
-    house = House(exam)
-    try:
-        return Grade(
-            controls=[_plain(house, file, _first(exam, names)) for file, names in named.items()],
-            faithful=[_plain(house, file, None) for file in exam.contract.faithful],
-            variants=[_variant(house, variant, named[variant.file]) for variant in exam.variants],
-        )
-    finally:
-        house.close()
+    for index in range(len(exam.checks)):
+        exam.question(index)  # Before they are asked in several threads.
+    tasks: list[Callable[[House], ControlResult]] = [
+        *(partial(_plain, file=file, first=_first(exam, names)) for file, names in named.items()),
+        *(partial(_plain, file=file, first=None) for file in exam.contract.faithful),
+        *(partial(_variant, variant=variant, names=named[variant.file]) for variant in exam.variants),
+    ]
+    results = _in_houses(exam, tasks)
+    controls_end = len(named)
+    faithful_end = controls_end + len(exam.contract.faithful)
+    return Grade(
+        controls=results[:controls_end],
+        faithful=results[controls_end:faithful_end],
+        variants=results[faithful_end:],
+    )
+
+
+def _in_houses(exam: Exam, tasks: Sequence[Callable[["House"], ControlResult]]) -> list[ControlResult]:
+    """All results, in order. While one kernel runs, the answer of another is judged."""
+    houses = [House(exam) for _ in range(HOUSES)]
+    free: SimpleQueue[House] = SimpleQueue()
+    for house in houses:
+        free.put(house)
+
+    def run(task: Callable[[House], ControlResult]) -> ControlResult:
+        house = free.get()
+        try:
+            return task(house)
+        finally:
+            free.put(house)
+
+    # A sandbox dies with the thread that started it: the threads live until all is done.
+    with ThreadPoolExecutor(HOUSES) as pool:
+        try:
+            return list(pool.map(run, tasks))
+        finally:
+            for house in houses:
+                house.close()
 
 
 @dataclass
