@@ -144,7 +144,7 @@ def _shrunk(exam: Exam, sitting: Sitting, reply: Reply, refusal: Refusal) -> Ref
         return refusal
     smallest, case = found
     # Judged once more with units that anybody can make again from the salt.
-    expected = exam.expected(case, exam.root.child(*SMALLEST_NOISE))
+    expected = expect(exam.contract, exam.oracle, case, exam.root.child(*SMALLEST_NOISE))
     judgement = exam.judge_case(case, expected, last[id(case)])
     if judgement.counterexample is not None:
         smallest = smallest.model_copy(update={"counterexample": judgement.counterexample})

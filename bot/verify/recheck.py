@@ -20,7 +20,7 @@ from bot.verify.conduct import open_exam
 from bot.verify.counterexample import SMALLEST, array_of, input_tensors, load, same_bits
 from bot.verify.diagnosis import SMALLEST_NOISE
 from bot.verify.exam import Exam, setting_of
-from bot.verify.oracle import Expected, Tensor
+from bot.verify.oracle import Expected, Tensor, expect
 from bot.verify.relations import whole_of
 from bot.verify.stages.timing import timed_case, timed_stream
 
@@ -114,7 +114,7 @@ class _Look:
                 drawn.inputs[name] if isinstance(spec, ScalarInput) else held if held is None else array_of(held)
             )
         case = replace(drawn, axes=wrong.axes, inputs=inputs)
-        expected = exam.expected(case, exam.root.child(*SMALLEST_NOISE))
+        expected = expect(exam.contract, exam.oracle, case, exam.root.child(*SMALLEST_NOISE))
         yield from self._judged(case, expected, wrong, prefix=f"{SMALLEST}.")
 
     def _inputs(self, case: Case) -> Iterator[Finding]:

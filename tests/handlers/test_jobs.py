@@ -145,7 +145,9 @@ def test_a_candidate_that_a_stage_refuses_never_becomes_a_pull_request(slow_town
     recorded = run.agent()
     assert recorded is not None
     assert recorded.attempts[0].evaluation.refusal is not None
-    assert recorded.attempts[0].evaluation.refusal.stage == stage
+    # Correctness and probes are asked in one secret order: which of them refuses first is chance.
+    mixed = {"correctness", "probes"}
+    assert recorded.attempts[0].evaluation.refusal.stage in (mixed if stage in mixed else {stage})
     assert published.pull is None
     assert slow_town.github.find_pull(f"proctor/issue-{issue}") is None
     assert "refused" in slow_town.said(issue)[0].lower()

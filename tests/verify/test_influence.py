@@ -30,7 +30,7 @@ from bot.verify.influence import (
     perturbed,
     reach,
 )
-from bot.verify.oracle import TORCH, Expected, Tensor, expect, load_oracle, tensor_of
+from bot.verify.oracle import NOISY_RUNS, TORCH, Expected, Tensor, expect, load_oracle, tensor_of
 from bot.verify.philox import Stream
 from tests.contracts.judging import CONTRACTS, Kernel, load_kernel
 from tests.verify.conftest import CENTER
@@ -95,7 +95,7 @@ class Asked:
 
     def map(self) -> dict[str, Influence]:
         contract = self.loaded.contract
-        expected = self.expected(self.case)
+        expected = self.expected(self.case, runs=NOISY_RUNS)
         before = exact_and_given(expected, run(contract, self.kernel, self.case))
         rows = influence_map(contract, self.case, expected.units, before, self, ROOT.child("change"))
         return {row.input: row for row in rows}
@@ -371,7 +371,7 @@ def test_a_map_ends_with_the_inputs_it_has_finished() -> None:
 def test_a_draw_that_remembers_reaches_further() -> None:
     def far(regime: str) -> int:
         asked = Asked(KDA, HONEST, case_of(KDA, {"H": 2, "lengths": [128]}, regime))
-        expected = asked.expected(asked.case)
+        expected = asked.expected(asked.case, runs=NOISY_RUNS)
         return reach(KDA.contract, asked.case, expected, lambda changed: asked.expected(changed).exact, ROOT)
 
     assert far("slow") > far("fast") > 0
@@ -384,7 +384,7 @@ def paired(one: Outputs, other: Outputs) -> dict[str, tuple[Tensor, Tensor]]:
 def leaked(kernel: Kernel, case: Case, after: Case) -> Counterexample | None:
     asked = Asked(CENTER_CONTRACT, kernel, case)
     (exact, given), (wanted, changed) = asked(case) or ({}, {}), asked(after) or ({}, {})
-    units = asked.expected(case).units
+    units = asked.expected(case, runs=NOISY_RUNS).units
     return leak(CENTER_CONTRACT.contract, paired(exact, wanted), paired(given, changed), units, setting_of(case))
 
 
@@ -441,7 +441,7 @@ def test_without_groups_each_row_stands_for_itself() -> None:
     def found(kernel: Kernel) -> Counterexample | None:
         asked = Asked(RMSNORM, kernel, case)
         (exact, given), (wanted, changed) = asked(case) or ({}, {}), asked(after) or ({}, {})
-        units = asked.expected(case).units
+        units = asked.expected(case, runs=NOISY_RUNS).units
         return leak(RMSNORM.contract, paired(exact, wanted), paired(given, changed), units, setting_of(case))
 
     def neighbour(hidden_states, weight, output):
