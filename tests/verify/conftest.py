@@ -18,7 +18,7 @@ Examine = Callable[..., Evaluation]
 
 @pytest.fixture(scope="session")
 def examine() -> Iterator[Examine]:
-    """Examine a source under the small contract, in a real verifier process: one that stays, for all but other folders."""
+    """Examine a source under the small contract, in a real verifier process that stays."""
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
     with Resident(Preparation(contracts_dir=str(CONTRACTS), contract="center")) as launcher:
