@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: venv demo serve test museum soak lint check clean
+.PHONY: venv demo serve test alone museum soak lint check clean
 
 venv: $(VENV)/ready
 
@@ -31,6 +31,9 @@ serve: venv
 
 test: venv
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m 'not alone and not museum'
+
+# What rests on times: whole jobs and the demonstration, with nothing beside them; some ten minutes.
+alone: venv
 	$(BIN)/python -m pytest -q -m alone
 
 # Whole exams of 151 kernel files: every cheat of the museum, and every honest kernel.
@@ -48,7 +51,7 @@ lint: venv
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-check: lint test
+check: lint test alone
 
 clean:
 	rm -rf $(VENV) demo run .pytest_cache .mypy_cache .ruff_cache *.egg-info
