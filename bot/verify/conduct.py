@@ -110,10 +110,11 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
 
     try:
         evaluation = hold(exam, before_controls)
-        if not confirming or evaluation.refusal or (evaluation.grade and evaluation.grade.survivors):
+        grade = evaluation.grade
+        if not confirming or evaluation.refusal or (grade and (grade.survivors or grade.refused_faithful)):
             return evaluation
-        second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, confirming.pop(0), watch)
-        second.pool, confirming = confirming, [second.candidate_worker]
+        second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, confirming[0], watch)
+        second.pool, confirming = confirming[1:], confirming[:1]
         second.bar, second.baselines, second.overhead_ns = exam.bar, exam.baselines, exam.overhead_ns
         return evaluation.model_copy(update={"confirmation": hold(second)})
     finally:

@@ -15,9 +15,7 @@ PAGE = 4096
 RING, DONE, FAILED, CLAIMED, SLOT, NUMBERS = 0, 8, 9, 10, 1, 16
 """Places of the words, of eight bytes each. RING: the number of the call that begins; DONE: of the one that has ended;
 FAILED: whether the worker says more through the socket; CLAIMED: its own time in ns. RING and DONE lie in cache lines
-of their own."""
-CAPACITY = 64
-"""Numbers that a call can carry: each is a word for its kind and eight bytes."""
+of their own. From NUMBERS on two words a number, its kind and its bytes: a page has room for 248."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 

@@ -313,5 +313,6 @@ def incorrect(
     """A refusal from a wrong number."""
     reason = f"`{example.output}` is {'left unwritten' if unwritten else 'wrong'}"
     reason += f" {note}" if note else ""
-    reason += f"; this {case.recipe.kind} breaks: {case.recipe.breaks}" if case.recipe.breaks else ""
+    what = "probe" if case.recipe.kind == "probe" else "relation"
+    reason += f"; this {what} breaks: {case.recipe.breaks}" if case.recipe.breaks else ""
     return Refusal(kind="incorrect", stage=stage, where=case.where, reason=reason, counterexample=example)

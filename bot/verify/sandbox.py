@@ -426,7 +426,7 @@ def _site_packages() -> Path:
 
 
 def _mounts() -> list[tuple[str, str]]:
-    """The allow-list, (source, destination): Python, its packages, the system's libraries, four modules of ours."""
+    """The allow-list, (source, destination): Python, its packages, the system's libraries, the worker's modules."""
     prefix, site = Path(sys.base_prefix), _site_packages()
     places = [Path("/usr/lib"), Path("/usr/lib64"), Path("/etc/ld.so.cache"), site]
     if prefix == Path("/usr"):

@@ -106,9 +106,12 @@ def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
 def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: int) -> int:
     """One pair of fresh workers over all cells, in secret order."""
     exam.progress("timing", done, f"round {number + 1} of {ROUNDS[exam.job.mode]}")
-    candidate_first = number % 2 == 0
+    claim = exam.job.mode == "claim"
+    # Alternating from a secret start: a confirmation has one round, and the first started is slower.
+    start = 0 if claim else int(exam.root.child("timing", "start").below(2)[0])
+    candidate_first = (start + number) % 2 == 0
     # Nothing has run in the worker that waits in a claim: it is as fresh as any.
-    first = exam.candidate_worker if exam.job.mode == "claim" else exam.worker()
+    first = exam.candidate_worker if claim else exam.worker()
     second = exam.worker()
     candidate, baseline = (first, second) if candidate_first else (second, first)
     candidate.allowance = exam.allowance
