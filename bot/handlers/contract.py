@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from bot.contract.appraisal import Calibrated, Checked, Order, Result, Sketched, Soaked, Step
+from bot.contract.appraisal import Calibrated, Checked, Order, Result, Sketched, Soaked, Step, Task
 from bot.contract.load import LoadedContract, contract_names, load_contract
 from bot.contract.new import write_starter
 from bot.contract.rewrite import with_limits
@@ -157,9 +157,7 @@ def create(project: Project, name: str) -> Path:
     return write_starter(project.contracts, name)
 
 
-def _order(
-    project: Project, name: str, task: Literal["check", "calibrate", "sketch", "soak"], options: Options
-) -> Order:
+def _order(project: Project, name: str, task: Task, options: Options) -> Order:
     if not re.fullmatch("([0-9a-f]{64})?", options.salt):
         raise UsageError("a salt is 64 hexadecimal digits, 0 to 9 and a to f")
     return Order(
