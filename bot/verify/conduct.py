@@ -164,10 +164,9 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
 
 def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
     """All stages; returns what refused the candidate."""
-    if exam.planned("timing") and exam.job.mode in {"full", "exam"}:
-        exam.prewarm(
-            len(exam.baselines_planned) + 2 * ROUNDS[exam.job.mode], houses=HOUSES if exam.planned("controls") else 0
-        )
+    own_workers = exam.planned("timing") and exam.job.mode in {"full", "exam"}
+    if own_workers:
+        exam.prewarm(len(exam.baselines_planned), houses=0)
     for index in range(len(exam.checks)):
         exam.question(index)
     if exam.planned("timing"):
@@ -176,6 +175,9 @@ def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
         screen_baselines(exam)
     refusal: Refusal | None = None
     for names, step in STEPS:
+        if refusal is None and names == ("relations",) and own_workers:
+            # Most refusals have come by now: workers for what they leave undone would be started for nothing.
+            exam.prewarm(2 * ROUNDS[exam.job.mode], houses=HOUSES if exam.planned("controls") else 0)
         if refusal is None and names == ("controls",) and exam.planned("controls"):
             before_controls()
         refusal = _step(exam, names, step, refusal)

@@ -75,8 +75,8 @@ def timing(exam: Exam) -> Mapping[StageName, Outcome]:
 def _timing(exam: Exam) -> Outcome:
     if exam.bar is None:
         return Outcome(exam.planned("timing"))
-    # Whatever it left running would share the CPUs with the workers that are timed.
-    exam.candidate_worker.stop()
+    # What the candidate left running, or a worker that is still coming up, would share the CPUs with those timed.
+    exam.settle()
     cells = [_measured(exam, workload, regime) for workload, regime in exam.scored()]
     done = 0
     try:
