@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: venv demo serve test alone museum soak lint check clean
+.PHONY: venv compilers demo serve test alone museum soak gpu-exam lint check clean
 
 venv: $(VENV)/ready
 
@@ -29,7 +29,15 @@ demo: venv
 serve: venv
 	$(BIN)/proctor demo --serve
 
-test: venv
+# Triton and CuTe-DSL compile for sm_90a and sm_100a without a GPU; 300 MB that the demonstration does without.
+compilers: $(VENV)/compilers
+
+$(VENV)/compilers: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+	  triton nvidia-cutlass-dsl cuda-bindings nvidia-ml-py
+	@touch $@
+
+test: compilers
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m 'not alone and not museum'
 
 # What rests on times: whole jobs and the demonstration, with nothing beside them; some ten minutes.
@@ -45,7 +53,11 @@ N ?= 20
 soak: venv
 	$(BIN)/proctor contract soak --all --exams $(N) --write
 
-lint: venv
+# All that needs a GPU, in one run: needs the extra [gpu] in this environment; some ten minutes.
+gpu-exam:
+	$(PYTHON) -m tests.bench.gpu_exam
+
+lint: compilers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -173,6 +173,31 @@ def _stay(
 
 
 @app.command()
+def inspect(
+    file: Annotated[Path, typer.Argument(help="The kernel file: one function `run(inputs…, outputs…)`.")],
+    *,
+    contract: Annotated[str, typer.Option(help="Name of a folder in contracts/.")],
+    arch: Annotated[
+        list[str] | None, typer.Option(help="sm_90a or sm_100a; may be repeated. Both, where nothing is said.")
+    ] = None,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write what was found here.")] = None,
+    sandbox: Annotated[Literal["bubblewrap", "none"], typer.Option(help="How the file is compiled.")] = "bubblewrap",
+) -> None:
+    """Compile a kernel file without a GPU, and read its machine code. Exit code: 0 well, 1 refused, 2 not inspected."""
+    from bot.handlers.inspect import inspect as handle  # noqa: PLC0415
+    from bot.handlers.project import Project, read_candidate  # noqa: PLC0415
+    from bot.launch import inspect as launcher  # noqa: PLC0415
+    from bot.report.builds import print_builds  # noqa: PLC0415
+
+    project, console = Project.find(Path.cwd()), Console()
+    with console.status("compiling", spinner="dots"):
+        order = project.inspection(contract, file.name, read_candidate(file), arch)
+        found = handle(order.model_copy(update={"sandbox": sandbox}), launcher, json_out)
+    print_builds(file.name, found, console)
+    raise typer.Exit(1 if found.refusals else 0)
+
+
+@app.command()
 def gate(folder: RunOption = Path("run"), device: DeviceOption = "cpu") -> None:
     """First job of a workflow: may this event start something? Leaves an order in the run folder."""
     from bot.github.client import connect  # noqa: PLC0415

@@ -164,6 +164,41 @@ class StageRecord(Frozen):
     note: str = ""
 
 
+Architecture = Literal["sm_90a", "sm_100a"]
+ARCHITECTURES: tuple[Architecture, ...] = ("sm_90a", "sm_100a")
+
+
+class Build(Frozen):
+    """One GPU kernel of a candidate as compiled for one architecture, read from its machine code; nothing has run.
+
+    `registers` and `stack_bytes` per thread; `spill_bytes`: what its instructions store in local memory, added up as
+    ptxas does (of four builds three to the byte, one 8 % more: what a call saves is in it, and any array there would
+    be); `shared_bytes` per block, what a launch adds included. `instructions`: how many of a kind stand in the code:
+    `wgmma`, `tcgen05`, `mma`, `tma`, loads and stores by their bits (`ldg.128`, `stg.128`), and those of local memory
+    (`ldl.32`, `stl.32`).
+    """
+
+    kernel: Annotated[str, Field(max_length=200)]
+    architecture: Architecture
+    registers: Annotated[int, Field(ge=0)]
+    spill_bytes: Annotated[int, Field(ge=0)]
+    stack_bytes: Annotated[int, Field(ge=0)]
+    shared_bytes: Annotated[int, Field(ge=0)]
+    instructions: dict[str, int]
+    cubin_sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Inspection(Frozen):
+    """What the control plane asks of a look at a candidate's machine code. Never carries a secret."""
+
+    contracts_dir: str
+    contract: str
+    candidate_name: str
+    source: str
+    architectures: Annotated[list[Architecture], Field(min_length=1)]
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+
+
 class Round(Frozen):
     """One pair of fresh workers: interleaved times of candidate and baseline on the same inputs, call by call."""
 
@@ -291,6 +326,30 @@ class Grade(Frozen):
         return caught
 
 
+class GpuState(Frozen):
+    """A GPU at one moment. `throttled`: what holds its clock back; `foreign_processes`: that use it beside us."""
+
+    sm_mhz: Annotated[int, Field(ge=0)]
+    celsius: Annotated[int, Field(ge=0)]
+    throttled: list[str]
+    foreign_processes: Annotated[int, Field(ge=0)]
+
+
+class Gpu(Frozen):
+    """The device the times belong to: ceilings as measured on it (bytes read plus written, bf16 matrix operations), and
+    its state before and after the timed calls."""
+
+    capability: str
+    driver: str
+    cuda: str
+    memory_bytes: Annotated[int, Field(gt=0)]
+    cache_bytes: Annotated[int, Field(gt=0)]
+    bytes_per_second: Annotated[float, Field(gt=0)]
+    operations_per_second: Annotated[float, Field(gt=0)]
+    before: GpuState | None = None
+    after: GpuState | None = None
+
+
 class Environment(Frozen):
     """The machine and versions the times belong to."""
 
@@ -302,6 +361,7 @@ class Environment(Frozen):
     torch: str
     system: str
     sandbox: Literal["bubblewrap", "none"]
+    gpu: Gpu | None = None
 
 
 class Evaluation(Frozen):
@@ -417,6 +477,20 @@ class Rechecked(Frozen):
     findings: list[Finding]
 
 
-Message = Annotated[Progress | Commitment | Finished | Rechecked | Broken, Field(discriminator="kind")]
+class Inspected(Frozen):
+    """The last line of a look at machine code. `workload`: whose shapes the kernels were compiled for. `refusals`: why
+    the candidate would be refused before any launch. `differences`: where two builds of the same source are not the
+    same. `notes`: what a person should know, and no fault."""
+
+    kind: Literal["inspected"] = "inspected"
+    workload: str
+    builds: list[Build]
+    refusals: list[str] = []
+    differences: list[str] = []
+    notes: list[str] = []
+    seconds: Annotated[float, Field(ge=0)]
+
+
+Message = Annotated[Progress | Commitment | Finished | Rechecked | Inspected | Broken, Field(discriminator="kind")]
 MESSAGES: TypeAdapter[Message] = TypeAdapter(Message)
 """The verifier's standard output: one JSON object a line."""

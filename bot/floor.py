@@ -1,7 +1,7 @@
 """The least time a workload's bytes and operations allow on a device. Pure; knows no device's numbers itself."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated
 
 from pydantic import Field
@@ -13,16 +13,19 @@ _BYTES: Mapping[DType, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "int32
 
 
 class Ceilings(Frozen):
-    """What a device can move and compute at best."""
+    """What a device can move and compute at best. `cache_bytes`: of what is written so much may stay in its cache."""
 
     bytes_per_second: Annotated[float, Field(gt=0)]
     operations_per_second: Annotated[float, Field(gt=0)]
+    cache_bytes: Annotated[int, Field(ge=0)] = 0
 
 
 class LeastWork(Frozen):
-    """What no kernel can avoid: each input read once, each output written once, and the contract's operations."""
+    """What no kernel can avoid: each input read once, each output written once, and the contract's operations.
+    `written`: the part of the bytes that is written."""
 
     bytes: int
+    written: int = 0
     operations: int
 
 
@@ -31,16 +34,20 @@ def least_work(
 ) -> LeastWork:
     """Least bytes and operations of a workload; `absent` names optional inputs that its regime leaves out."""
     read = [t for name, t in contract.inputs.items() if isinstance(t, TensorInput) and name not in absent]
-    tensors: list[TensorInput | Output] = [*read, *contract.outputs.values()]
-    moved = sum(_BYTES[tensor.dtype] * math.prod(contract.shape(tensor, axes)) for tensor in tensors)
-    return LeastWork(bytes=moved, operations=_operations(contract, axes))
+
+    def moved(tensors: Iterable[TensorInput | Output]) -> int:
+        return sum(_BYTES[tensor.dtype] * math.prod(contract.shape(tensor, axes)) for tensor in tensors)
+
+    written = moved(contract.outputs.values())
+    return LeastWork(bytes=moved(read) + written, written=written, operations=_operations(contract, axes))
 
 
 def floor_ns(work: LeastWork, ceilings: Ceilings | None) -> int | None:
     """The least time in ns; None where the device's ceilings are unknown, as on a CPU."""
     if ceilings is None:
         return None
-    seconds = max(work.bytes / ceilings.bytes_per_second, work.operations / ceilings.operations_per_second)
+    moved = work.bytes - min(work.written, ceilings.cache_bytes)
+    seconds = max(moved / ceilings.bytes_per_second, work.operations / ceilings.operations_per_second)
     return math.ceil(seconds * 1e9)
 
 

@@ -21,6 +21,8 @@ from bot.evaluation import (
     Evaluation,
     Finding,
     Finished,
+    Inspected,
+    Inspection,
     Job,
     Message,
     Preparation,
@@ -133,6 +135,27 @@ def recheck(bundle: Path) -> list[Finding]:
                     return findings
                 case Broken(cause="usage", text=text):
                     raise UsageError(text)
+                case _:
+                    break
+        raise program.silent()
+
+
+def inspect(order: Inspection) -> Inspected:
+    """Have the verifier compile a candidate without a GPU, and read its machine code.
+
+    Raises:
+        UsageError: the order names something that does not exist or is wrong.
+        InfrastructureError: the verifier could not do its work.
+    """
+    with _verifier("bot.verify.inspect", order.model_dump_json()) as program:
+        for line in program.lines:
+            match _parse(line):
+                case Inspected() as found:
+                    return found
+                case Broken(cause="usage", text=text):
+                    raise UsageError(text)
+                case Broken(text=text):
+                    raise InfrastructureError(text)
                 case _:
                     break
         raise program.silent()

@@ -38,7 +38,9 @@ AXES: dict[str, int | list[int]] = {"lengths": [3, 5], "H": 2}
 
 
 def test_bytes_are_every_tensor_once_and_operations_the_product():
-    assert least_work(contract(), AXES) == LeastWork(bytes=2 * (2 * 8 * 2 * 8) + 4 * 4 + 8 * 3, operations=768)
+    assert least_work(contract(), AXES) == LeastWork(
+        bytes=2 * (2 * 8 * 2 * 8) + 4 * 4 + 8 * 3, written=2 * 8 * 2 * 8, operations=768
+    )
 
 
 def test_an_absent_input_is_not_read():
@@ -69,3 +71,9 @@ def test_percent_of_floor():
     assert percent_of_floor(310, 1000) == pytest.approx(31)
     with pytest.raises(ValueError, match="not a time"):
         percent_of_floor(310, 0)
+
+
+def test_what_is_written_may_stay_in_the_cache():
+    ceilings = Ceilings(bytes_per_second=1e9, operations_per_second=1e12, cache_bytes=300)
+    assert floor_ns(LeastWork(bytes=1000, written=500, operations=0), ceilings) == 700
+    assert floor_ns(LeastWork(bytes=1000, written=200, operations=0), ceilings) == 800

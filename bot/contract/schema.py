@@ -192,10 +192,14 @@ class Relation(Frozen):
 
 
 class Requires(Frozen):
-    """What must be importable for a baseline to exist; otherwise it is `unavailable`, shown and never counted."""
+    """What must be there for a baseline to exist; otherwise it is `unavailable`, shown and never counted. `minimum`: of
+    the installed `distribution`, which has the module's name unless said. `architectures`: of the device; none: all.
+    """
 
     module: str
+    distribution: str | None = None
     minimum: str | None = None
+    architectures: list[str] = []
 
 
 class Baseline(Frozen):

@@ -1,12 +1,13 @@
 """Where a project's contracts, merged kernels and reports are, and the verifier's order for one of its kernels."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bot.contract.load import load_incumbent
 from bot.contract.schema import Device
 from bot.errors import UsageError
-from bot.evaluation import BaselineSource, Job, Mode
+from bot.evaluation import ARCHITECTURES, BaselineSource, Inspection, Job, Mode
 
 SOURCE_LIMIT = 1 << 20
 """A file of more than a megabyte is no kernel."""
@@ -70,6 +71,23 @@ class Project:
             mode=mode,
             device=device,
             incumbent=self.incumbent(contract, device),
+        )
+
+    def inspection(self, contract: str, name: str, source: str, architectures: Sequence[str] | None) -> Inspection:
+        """The order to compile a kernel without a GPU; None: for all architectures we know.
+
+        Raises:
+            UsageError: one of them is none we know.
+        """
+        wanted = [known for known in ARCHITECTURES if known in (architectures or ARCHITECTURES)]
+        if unknown := set(architectures or ()) - set(ARCHITECTURES):
+            raise UsageError(f"unknown architecture {min(unknown)!r}; known: {', '.join(ARCHITECTURES)}")
+        return Inspection(
+            contracts_dir=str(self.contracts),
+            contract=contract,
+            candidate_name=name,
+            source=source,
+            architectures=wanted,
         )
 
 

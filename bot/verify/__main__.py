@@ -8,8 +8,7 @@ from pydantic import ValidationError
 from bot.contract.load import load_contract, problems_of
 from bot.errors import DataError, InfrastructureError, UsageError
 from bot.evaluation import Broken, Commitment, Finished, Job, Progress
-from bot.verify import cpus
-from bot.verify.calls import Worker
+from bot.verify.start import start_worker
 
 
 def _say(message: Progress | Commitment | Finished | Broken) -> None:
@@ -22,8 +21,7 @@ def main() -> int:
     try:
         job = Job.model_validate_json(sys.stdin.buffer.read())
         loaded = load_contract(Path(job.contracts_dir), job.contract)
-        ours, theirs = cpus.split()
-        with Worker(loaded.contract, job.sandbox, theirs, start_cpus=ours) as worker:
+        with start_worker(loaded.contract, job.device, job.sandbox) as worker:
             # Imported only now: torch takes a second here and in the worker, which can be the same second.
             from bot.verify.conduct import examine  # noqa: PLC0415
 

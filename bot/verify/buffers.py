@@ -1,4 +1,5 @@
-"""Memory lent to a worker: one sealed memfd a tensor, owned by the verifier, with guard bands around the data.
+"""Memory lent to a worker: one sealed memfd a tensor, owned by the verifier, with guard bands around the data; on a GPU
+one allocation of device memory (device/cuda.py).
 
 Sealed against shrinking and growing (without seals a worker's ftruncate kills the verifier with SIGBUS); not against
 writing, which would kill an honest in-place kernel. Guards and outputs are filled with salted patterns before each
@@ -9,14 +10,15 @@ import fcntl
 import math
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from bot.contract.schema import Contract, DType, Output, Sizes, TensorInput
-from bot.verify.cases import Inputs
+from bot.contract.schema import Contract, DType, Sizes, TensorInput
+from bot.verify.cases import Held, Inputs, tensor_in
 from bot.verify.draws import STORAGE, Array
 from bot.verify.philox import Stream
 
@@ -25,10 +27,47 @@ PAGE = 4096
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 Bytes = npt.NDArray[np.uint8]
+Maker = Callable[[str, tuple[int, ...], DType], "Lent"]
 
 
-class Lent:
-    """One tensor in lent memory: [guard | data | guard]."""
+class Lent(Protocol):
+    """One tensor in lent memory: [guard | data | guard]. `fd` travels to the worker: `size` bytes, data from `offset`.
+    An answer is what a snapshot returns: an array in storage form, or a tensor that stays on its device."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: DType
+    offset: int
+    size: int
+    fd: int
+
+    def guard(self, pattern: bytes) -> None:
+        """Fill both guard bands with a repeated pattern of 64 bytes."""
+
+    def guard_intact(self) -> bool:
+        """Whether the guard bands still hold what was put there."""
+
+    def write(self, held: Held) -> None:
+        """Put an input's bytes in place."""
+
+    def holds(self, held: Held) -> bool:
+        """Whether the data still equal these bytes."""
+
+    def poison(self, value: np.generic) -> None:
+        """Fill the data with a value that no honest kernel leaves."""
+
+    def unwritten(self, snapshot: Held) -> tuple[int, ...] | None:
+        """Index of the first element that still is the poison."""
+
+    def snapshot(self) -> Held:
+        """A private copy of the data."""
+
+    def close(self) -> None:
+        """Overwrite and give up the memory; what it held may have been an input of this exam."""
+
+
+class HostLent:
+    """Lent memory on the CPU."""
 
     def __init__(self, name: str, shape: tuple[int, ...], dtype: DType) -> None:
         """Allocate and seal."""
@@ -42,7 +81,7 @@ class Lent:
         self._map = mmap.mmap(self.fd, self.size)
         self._bytes: Bytes = np.frombuffer(self._map, dtype=np.uint8)
         self._guard = b""
-        self.poison: np.generic | None = None
+        self._poison: np.generic | None = None
 
     @property
     def _data(self) -> Bytes:
@@ -60,19 +99,25 @@ class Lent:
         end = self.offset + self.length
         return self._bytes[: self.offset].tobytes() + self._bytes[end:].tobytes() == self._guard
 
-    def write(self, array: Array) -> None:
+    def write(self, held: Held) -> None:
         """Put an input's bytes in place."""
-        self._data[:] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        self._data[:] = _bytes_of(held)
 
-    def holds(self, array: Array) -> bool:
+    def holds(self, held: Held) -> bool:
         """Whether the data still equal these bytes."""
-        return bool(np.array_equal(self._data, np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+        return bool(np.array_equal(self._data, _bytes_of(held)))
 
-    def unwritten(self, snapshot: Array) -> tuple[int, ...] | None:
+    def poison(self, value: np.generic) -> None:
+        """Fill the data with a value that no honest kernel leaves."""
+        self._poison = value
+        self.write(np.full(self.shape, value))
+
+    def unwritten(self, snapshot: Held) -> tuple[int, ...] | None:
         """Index of the first element that still is the poison."""
-        if self.poison is None:
+        assert isinstance(snapshot, np.ndarray)  # noqa: S101 - it came from here
+        if self._poison is None:
             return None
-        left = snapshot.view(f"<u{snapshot.itemsize}") == self.poison.view(f"<u{snapshot.itemsize}")
+        left = snapshot.view(f"<u{snapshot.itemsize}") == self._poison.view(f"<u{snapshot.itemsize}")
         return tuple(int(i) for i in np.argwhere(left)[0]) if left.any() else None
 
     def snapshot(self) -> Array:
@@ -85,6 +130,11 @@ class Lent:
         del self._bytes
         self._map.close()
         os.close(self.fd)
+
+
+def _bytes_of(held: Held) -> Bytes:
+    assert isinstance(held, np.ndarray)  # noqa: S101 - draws for a CPU are arrays
+    return np.ascontiguousarray(held).reshape(-1).view(np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,20 +150,20 @@ class Slot:
         """Write the inputs, poison the outputs, renew the guards. Only while the worker is stopped."""
         pattern = stream.child("guard").words(16).tobytes()
         for name, lent in self.inputs.items():
-            held = inputs[name]
-            assert isinstance(held, np.ndarray)  # noqa: S101 - absent inputs have no buffer
-            lent.write(held)
+            lent.write(tensor_in(inputs, name))
             lent.guard(pattern)
         for lent in self.outputs.values():
-            lent.poison = poison_of(lent.dtype, stream.child("poison", lent.name))
-            lent.write(np.full(lent.shape, lent.poison))
+            lent.poison(poison_of(lent.dtype, stream.child("poison", lent.name)))
             lent.guard(pattern)
+
+    def snapshot(self) -> dict[str, Held]:
+        """Private copies of all outputs."""
+        return {name: lent.snapshot() for name, lent in self.outputs.items()}
 
     def damage(self, inputs: Inputs) -> str | None:
         """What was written that may not be: an input or a guard band; None when all is well."""
         for name, lent in self.inputs.items():
-            held = inputs[name]
-            if isinstance(held, np.ndarray) and not lent.holds(held):
+            if not lent.holds(tensor_in(inputs, name)):
                 return f"wrote into its input `{name}`"
             if not lent.guard_intact():
                 return f"wrote outside its input `{name}`"
@@ -128,19 +178,15 @@ class Slot:
             lent.close()
 
 
-def lend(contract: Contract, axes: Sizes, absent: frozenset[str], number: int) -> Slot:
+def lend(contract: Contract, axes: Sizes, absent: frozenset[str], number: int, lent: Maker = HostLent) -> Slot:
     """Buffers for one set of axis values."""
     inputs = {
-        name: Lent(name, contract.shape(spec, axes), spec.dtype)
+        name: lent(name, contract.shape(spec, axes), spec.dtype)
         for name, spec in contract.inputs.items()
         if isinstance(spec, TensorInput) and name not in absent
     }
-    outputs = {name: _lend_output(contract, name, spec, axes) for name, spec in contract.outputs.items()}
+    outputs = {name: lent(name, contract.shape(spec, axes), spec.dtype) for name, spec in contract.outputs.items()}
     return Slot(number, axes, inputs, outputs)
-
-
-def _lend_output(contract: Contract, name: str, spec: Output, axes: Sizes) -> Lent:
-    return Lent(name, contract.shape(spec, axes), spec.dtype)
 
 
 def poison_of(dtype: DType, stream: Stream) -> np.generic:

@@ -11,7 +11,7 @@ import os
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
@@ -19,9 +19,8 @@ from bot.contract.schema import Contract, ScalarInput, Sizes
 from bot.errors import InfrastructureError
 from bot.evaluation import RefusalKind
 from bot.verify.buffers import Slot, lend
-from bot.verify.cases import Case
+from bot.verify.cases import Case, Held
 from bot.verify.doorbell import CLAIMED, DONE, FAILED, RING, Doorbell
-from bot.verify.draws import Array
 from bot.verify.philox import Stream
 from bot.verify.protocol import (
     CLAIMS,
@@ -68,12 +67,13 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """One finished call: our time for it, what the worker claims, what it left in the outputs. `unwritten`: an output
-    with an element nobody wrote, and where."""
+    with an element nobody wrote, and where. `flush_ns`: on a GPU, what emptying the cache took before it."""
 
     envelope_ns: int
     claimed_ns: int
-    outputs: dict[str, Array] = field(repr=False)
+    outputs: dict[str, Held] = field(repr=False)
     unwritten: tuple[str, tuple[int, ...]] | None = None
+    flush_ns: int = 0
 
 
 @dataclass
@@ -93,6 +93,8 @@ class Allowance:
 class Worker:
     """A sandboxed process that serves candidates. Every method that runs foreign code returns a Failure or a result."""
 
+    call_seconds = CALL_SECONDS
+
     def __init__(
         self,
         contract: Contract,
@@ -108,14 +110,21 @@ class Worker:
         self.threads = threads
         self.fork = fork
         self.cpus = cpus
-        self.sandbox = Sandbox(kind, cpus=cpus | (start_cpus or set()), limits=Limits(), fork=fork)
+        self.sandbox = self._sandbox(kind, cpus | (start_cpus or set()))
         self._slots: dict[int, Slot] = {}
         self._next_slot = 0
         self._calls = 0
+        self._asked: dict[int, list[float | int]] = {}
         self._bell = Doorbell()
         self.allowance = Allowance()
         self._closed = False
         self._ready = False
+
+    def _sandbox(self, kind: Kind, cpus: set[int]) -> Sandbox:
+        return Sandbox(kind, cpus=cpus, limits=Limits(), fork=self.fork)
+
+    def _lend(self, axes: Sizes, absent: frozenset[str]) -> Slot:
+        return lend(self.contract, axes, absent, self._next_slot)
 
     def ready(self) -> None:
         """Wait until torch is imported.
@@ -149,7 +158,7 @@ class Worker:
     def bind(self, axes: Sizes, absent: frozenset[str]) -> Slot | Failure:
         """Lend memory for these axis values."""
         self._next_slot += 1
-        slot = lend(self.contract, axes, absent, self._next_slot)
+        slot = self._lend(axes, absent)
         lents = [*slot.inputs.values(), *slot.outputs.values()]
         tensors = [Tensor(name=t.name, shape=list(t.shape), dtype=t.dtype, offset=t.offset, size=t.size) for t in lents]
         # Known from now on: whatever happens next, it is closed with the worker.
@@ -166,38 +175,57 @@ class Worker:
         """Take memory back. The worker's mapping goes first; a message that lay in the socket before is a Failure."""
         claim = self._ask(Release(slot=slot.number), [], CALL_SECONDS)
         self._slots.pop(slot.number).close()
+        self._asked.pop(slot.number, None)
         return self._plain(claim, "incorrect")
 
-    def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
+    def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = math.inf) -> Answered | Failure:
         """One call on a slot with the inputs of a case."""
         if self.allowance.left <= 0:
             return Failure("timed_out", f"took more than {self.allowance.seconds:.0f} s in all its calls")
-        self._calls += 1
-        bell, call = self._bell, self._calls
         self.sandbox.stop()
+        failed = self._warm(slot)
+        if failed is not None:
+            return failed
+        self._calls += 1
         slot.fill(case.inputs, stream)
-        bell.set(slot.number, self._numbers(case))
+        self._conceal(slot, stream)
+        numbers = self._numbers(case)
+        self._bell.set(slot.number, numbers)
+        self._asked[slot.number] = numbers
         stray = self._stray()
         if stray is not None:
             return stray
+        taken = self._timed(slot, self._calls, min(seconds, self.call_seconds, self.allowance.left))
+        if isinstance(taken, Failure):
+            return taken
+        self.allowance.used += taken.envelope_ns / 1e9
+        damage = slot.damage(case.inputs)
+        if damage is not None:
+            return Failure("incorrect", damage, alive=True)
+        places = {name: lent.unwritten(taken.outputs[name]) for name, lent in slot.outputs.items()}
+        left = [(name, place) for name, place in places.items() if place is not None]
+        return replace(taken, unwritten=left[0]) if left else taken
+
+    def _warm(self, slot: Slot) -> Failure | None:
+        """Nothing: a call on the CPU is long beside what a process is slower at first."""
+
+    def _conceal(self, slot: Slot, stream: Stream) -> None:
+        """Nothing: whoever is stopped reads nothing."""
+
+    def _timed(self, slot: Slot, call: int, seconds: float) -> Answered | Failure:
+        """Let the call happen; the worker is stopped before and after."""
         started = time.perf_counter_ns()
-        bell.words[RING] = call
+        self._bell.words[RING] = call
         self.sandbox.resume_without_wait()
-        ended = self._wait(call, min(seconds, self.allowance.left))
+        ended = self._wait(call, seconds)
         self.sandbox.collect()
         if not self._stopped():
             return Failure("timed_out", f"was still at work {STOP_TRIES} times after it was stopped")
         envelope = time.perf_counter_ns() - started
-        self.allowance.used += envelope / 1e9
-        outputs = {name: lent.snapshot() for name, lent in slot.outputs.items()}
-        damage = slot.damage(case.inputs)
-        places = {name: lent.unwritten(outputs[name]) for name, lent in slot.outputs.items()}
-        left = [(name, place) for name, place in places.items() if place is not None]
-        if ended is not None:
-            return ended
-        if damage is not None:
-            return Failure("incorrect", damage, alive=True)
-        return Answered(envelope, min(bell.words[CLAIMED], MAX_CLAIM_NS), outputs, left[0] if left else None)
+        return ended or Answered(envelope, self._claimed(), slot.snapshot())
+
+    def _claimed(self) -> int:
+        return min(self._bell.words[CLAIMED], MAX_CLAIM_NS)
 
     def _stopped(self) -> bool:
         """Stop after a call. Only the candidate runs in there: one that stays inside the kernel too long to be stopped
@@ -269,7 +297,7 @@ class Worker:
         self._bell = Doorbell()
         self._calls = 0
 
-    def run(self, case: Case, stream: Stream, seconds: float = CALL_SECONDS) -> Answered | Failure:
+    def run(self, case: Case, stream: Stream, seconds: float = math.inf) -> Answered | Failure:
         """One call at addresses never used before."""
         slot = self.bind(case.axes, frozenset(n for n, held in case.inputs.items() if held is None))
         if isinstance(slot, Failure):

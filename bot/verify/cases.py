@@ -3,14 +3,16 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from bot.contract.distribution import Distribution, Param
 from bot.contract.schema import (
     Contract,
     Device,
+    DType,
     Hidden,
     HiddenInt,
     HiddenLengths,
@@ -27,8 +29,15 @@ from bot.contract.schema import (
 from bot.verify.draws import Array, draw, parameter
 from bot.verify.philox import Stream
 
-Inputs = dict[str, Array | float | int | None]
+if TYPE_CHECKING:
+    import torch  # A verifier starts its worker before it imports torch itself.
 
+Held: TypeAlias = "Array | torch.Tensor"
+"""A tensor's values: in storage form on the host, or, large ones of a GPU exam, on the device in their own type."""
+Inputs: TypeAlias = "dict[str, Held | float | int | None]"
+
+HOST_ELEMENTS = 1 << 22
+"""A GPU exam draws, compares and keeps tensors of at least this many elements on the device, others as on a CPU."""
 NEEDLE_SHARE = 3
 """One draw in this many is plain, the others carry needles: a kernel that turns exact as soon as anything looks
 unusual must meet ordinary data as well (design.md, Needles)."""
@@ -69,6 +78,43 @@ class Case:
     def where(self) -> str:
         """What a reason calls it."""
         return self.recipe.name
+
+
+def tensor_in(inputs: Inputs, name: str) -> Held:
+    """A tensor among the inputs, which is there."""
+    held = inputs[name]
+    if held is None or isinstance(held, float | int):
+        raise TypeError(f"`{name}` is no tensor")
+    return held
+
+
+class Drawer(Protocol):
+    """Where tensors are drawn; the bits are the same everywhere."""
+
+    def draw(self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream) -> Held:
+        """One tensor of this distribution."""
+
+    def replace(self, held: Held, start: int, part: Held, heads: npt.NDArray[np.bool_] | None) -> None:
+        """Write `part` into `held` from step `start` of the leading axis on, where `heads` of the next one says."""
+
+
+class HostDrawer:
+    """Draws arrays."""
+
+    def draw(self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream) -> Held:
+        """One tensor of this distribution, in storage form."""
+        return draw(dist, shape, dtype, stream)
+
+    def replace(self, held: Held, start: int, part: Held, heads: npt.NDArray[np.bool_] | None) -> None:
+        """Write `part` into `held` from step `start` of the leading axis on, where `heads` of the next one says."""
+        assert isinstance(held, np.ndarray)  # noqa: S101 - drawn here
+        assert isinstance(part, np.ndarray)  # noqa: S101
+        window = held[start : start + len(part)]
+        chosen = True if heads is None else heads.reshape(1, -1, *([1] * (held.ndim - 2)))
+        held[start : start + len(part)] = np.where(chosen, part, window)
+
+
+HOST = HostDrawer()
 
 
 def cell_recipe(contract: Contract, workload: Workload, regime: str) -> Recipe:
@@ -164,7 +210,13 @@ def composition(total: int, count: int, least: int, stream: Stream) -> list[int]
 
 
 def make_case(
-    contract: Contract, recipe: Recipe, stream: Stream, *, static: Stream, lengths: Literal["same", "other"] = "same"
+    contract: Contract,
+    recipe: Recipe,
+    stream: Stream,
+    *,
+    static: Stream,
+    lengths: Literal["same", "other"] = "same",
+    drawer: Drawer = HOST,
 ) -> Case:
     """The inputs of one call. `static` feeds inputs that keep their value for a worker's life.
 
@@ -184,10 +236,10 @@ def make_case(
             case TensorInput():
                 source = static if spec.lifetime == "static" else stream
                 shape = contract.shape(spec, axes)
-                inputs[name] = draw(recipe.draws[name], shape, spec.dtype, source.child("input", name))
+                inputs[name] = drawer.draw(recipe.draws[name], shape, spec.dtype, source.child("input", name))
     needles = recipe.kind == "cell" and bool(stream.child("needles").below(NEEDLE_SHARE)[0])
     if needles:
-        _add_needles(contract, inputs, stream.child("needle"))
+        _add_needles(contract, inputs, stream.child("needle"), drawer)
     return Case(recipe, axes, inputs, needles)
 
 
@@ -216,25 +268,22 @@ def foreign_family(contract: Contract, stream: Stream) -> Mapping[str, Distribut
     return families[int(stream.child("family").below(len(families))[0])]
 
 
-def _add_needles(contract: Contract, inputs: Inputs, stream: Stream) -> None:
+def _add_needles(contract: Contract, inputs: Inputs, stream: Stream, drawer: Drawer) -> None:
     """Replace a secret range of the leading axis, in a secret half of the next one, by another family's values."""
     foreign = foreign_family(contract, stream)
     span = NEEDLE_LENGTH if stream.child("stretch").below(STRETCH_SHARE)[0] else STRETCH_LENGTH
     for name, spec in contract.inputs.items():
         held = inputs[name]
-        if not isinstance(spec, TensorInput) or not isinstance(held, np.ndarray) or spec.offsets_of is not None:
+        if not isinstance(spec, TensorInput) or held is None or isinstance(held, float | int) or spec.offsets_of:
             continue
         if spec.lifetime != "call" or len(spec.shape) < 2 or held.shape[0] < NEEDLE_ROWS or name not in foreign:
             continue
         place = stream.child("place", axis_of(spec.shape[0]) or "")
         length = max(1, round(held.shape[0] * place.child("length").between(*span)))
         start = int(place.child("start").below(held.shape[0] - length + 1)[0])
-        shape = (length, *held.shape[1:])
-        part = draw(foreign[name], shape, spec.dtype, stream.child("part", name))
-        chosen = np.ones((1, *([1] * (held.ndim - 1))), dtype=bool)
+        part = drawer.draw(foreign[name], (length, *held.shape[1:]), spec.dtype, stream.child("part", name))
+        heads = None
         if held.ndim > 2:
-            mask = stream.child("heads").below(2, held.shape[1]).astype(bool)
-            mask[int(stream.child("head").below(held.shape[1])[0])] = True
-            chosen = mask.reshape(1, -1, *([1] * (held.ndim - 2)))
-        window = held[start : start + length]
-        held[start : start + length] = np.where(chosen, part, window)
+            heads = stream.child("heads").below(2, held.shape[1]).astype(bool)
+            heads[int(stream.child("head").below(held.shape[1])[0])] = True
+        drawer.replace(held, start, part, heads)

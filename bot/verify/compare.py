@@ -81,7 +81,8 @@ def judge(
     errors: list[OutputError] = []
     margin, counterexample = 0.0, None
     for name, spec in contract.outputs.items():
-        answer = _answer(spec, expected.exact[name], outputs[name])
+        exact = expected.exact[name]
+        answer = _answer(spec, exact, outputs[name].to(exact.device))
         element = answer.misfit()
         if element is not None:
             worst = _Worst(math.inf, answer.misfits, "all", None, None, ())
@@ -91,7 +92,7 @@ def judge(
         if math.isinf(worst.margin):
             return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, answer.furthest(worst.row)))
         if ledger:
-            octaves = _octaves(contract, spec, rows, setting.axes)
+            octaves = _octaves(contract, spec, rows.cpu(), setting.axes)
             error = replace(error, relative_l2=answer.relative_l2(), octaves=octaves)
         errors.append(error)
         if not (worst.margin <= margin):
@@ -264,10 +265,9 @@ def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -
 def _statistics(rows: Tensor, group: Tensor, groups: int) -> Iterator[tuple[Statistic, Floats, Ints]]:
     """Each statistic that some group has rows enough for: its value in each group (0 where it has not), and the flat
     index of the group's largest row."""
-    values, numbers = rows.numpy().ravel(), group.numpy().ravel()
-    if values.size == 0:
+    if rows.numel() == 0:
         return
-    order = np.lexsort((values, numbers))
+    order, values, numbers = _order(rows, group), rows.cpu().numpy().ravel(), group.numpy().ravel()
     ranked, counts = values[order], np.bincount(numbers, minlength=groups)
     starts = np.cumsum(counts) - counts
     lasts = np.maximum(starts + counts - 1, 0)
@@ -285,6 +285,16 @@ def _statistics(rows: Tensor, group: Tensor, groups: int) -> Iterator[tuple[Stat
             # Beside an infinite error the difference is no number.
             value = np.where(np.isnan(value), np.inf, value)
             yield statistic, np.where(enough, value, 0.0), places
+
+
+def _order(rows: Tensor, group: Tensor) -> Ints:
+    """Flat indices by group, and by value within. A GPU sorts a million rows in a millisecond, a CPU in 0.2 s."""
+    if rows.device.type == "cpu":
+        return np.lexsort((rows.numpy().ravel(), group.numpy().ravel()))
+    by_value = torch.argsort(rows.flatten(), stable=True)
+    by_group = torch.argsort(group.flatten().to(rows.device)[by_value], stable=True)
+    found: Ints = by_value[by_group].cpu().numpy()
+    return found
 
 
 def _unravel(place: int, shape: Sequence[int]) -> tuple[int, ...]:
@@ -412,7 +422,7 @@ def _distance(
     difference = torch.where(counted, got - held, 0.0)
     names, group = groups_of(contract, contract.outputs[name], setting.axes)
     flat, count = group.flatten(), len(names)
-    errors, sizes = (x.square().mean(-1).flatten() for x in (difference, torch.where(counted, held, 0.0)))
+    errors, sizes = (x.square().mean(-1).flatten().cpu() for x in (difference, torch.where(counted, held, 0.0)))
     totals = [torch.bincount(flat, weights=x, minlength=count).sqrt() for x in (errors, sizes)]
     # Both are sums over the same rows, so that their ratio is that of the root mean squares.
     beyond = ~(totals[0] <= limit * level * totals[1])

@@ -15,7 +15,7 @@ import torch
 
 from bot import digest
 from bot.contract.load import LoadedContract
-from bot.errors import InfrastructureError, UsageError
+from bot.errors import UsageError
 from bot.evaluation import STAGES, Commitment, Environment, Evaluation, Job, Mode, Refusal, StageName, StageRecord
 from bot.verify import cpus
 from bot.verify.calls import Allowance, Worker
@@ -28,6 +28,7 @@ from bot.verify.stages.baselines import screen_baselines
 from bot.verify.stages.build import build
 from bot.verify.stages.controls import HOUSES, controls
 from bot.verify.stages.timing import timing
+from bot.verify.start import drawer_for, gpu_facts
 from bot.verify.variants import draw_variants
 
 VARIANT_SHARE = 0.25
@@ -36,6 +37,8 @@ VARIANT_SHARE = 0.25
 
 CANDIDATE_SECONDS: dict[Mode, float] = {"quick": 60.0, "full": 600.0, "exam": 600.0, "confirm": 600.0, "claim": 60.0}
 """What a candidate's calls may take in all. Honest kernels of the contracts here take one to ten seconds of it."""
+COMPILING = 3
+"""On a GPU so many times as much: kernels are compiled in the first call of their kind."""
 QUICK_RUNS = 3
 """Noisy runs of a quick exam, when nothing was prepared: they are most of its time. Their units have heavy tails, so
 what they refuse is judged again with all runs; what they let pass, a full exam judges."""
@@ -57,17 +60,15 @@ def open_exam(
         UsageError: the contract has nothing to score on this device, or its oracle is wrong.
         InfrastructureError: ours.
     """
-    if job.device == "cuda" and not torch.cuda.is_available():
-        raise InfrastructureError("no CUDA device on this machine: use --device cpu")
     if not loaded.contract.scored(job.device):
         raise UsageError(f"contract {job.contract} has no scored workload for {job.device}")
     torch.set_num_threads(1)
     salt = secrets.token_bytes(32) if salt is None else salt
-    ours, theirs = cpus.split()
-    os.sched_setaffinity(0, ours)
-    exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, theirs, ours, worker)
+    os.sched_setaffinity(0, cpus.split()[0])
+    exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, worker, drawer_for(job.device))
     exam.prepared = prepared
-    exam.allowance = Allowance(CANDIDATE_SECONDS[job.mode])
+    exam.gpu = gpu_facts(job.device)
+    exam.allowance = Allowance(CANDIDATE_SECONDS[job.mode] * (1 if job.device == "cpu" else COMPILING))
     if worker is not None:
         worker.allowance = exam.allowance
     if job.mode == "quick" and worker is not None and not prepared:
@@ -106,7 +107,7 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
     def before_controls() -> None:
         # They import torch while kernels of ours are graded: nothing is timed then.
         if job.mode == "exam":
-            confirming.extend(exam.start_worker() for _ in range(1 + 2 * ROUNDS["confirm"]))
+            confirming.extend(exam.start_worker() for _ in range(1 + _timers(exam, "confirm")))
 
     try:
         evaluation = hold(exam, before_controls)
@@ -166,7 +167,7 @@ def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
     """All stages; returns what refused the candidate."""
     own_workers = exam.planned("timing") and exam.job.mode in {"full", "exam"}
     if own_workers:
-        exam.prewarm(len(exam.baselines_planned), houses=0)
+        exam.prewarm(len(exam.baselines_planned) if exam.device == "cpu" else 0, houses=0)
     for index in range(len(exam.checks)):
         exam.question(index)
     if exam.planned("timing"):
@@ -177,12 +178,17 @@ def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
     for names, step in STEPS:
         if refusal is None and names == ("relations",) and own_workers:
             # Most refusals have come by now: workers for what they leave undone would be started for nothing.
-            exam.prewarm(2 * ROUNDS[exam.job.mode], houses=HOUSES if exam.planned("controls") else 0)
+            exam.prewarm(_timers(exam), houses=HOUSES if exam.planned("controls") else 0)
         if refusal is None and names == ("controls",) and exam.planned("controls"):
             before_controls()
         refusal = _step(exam, names, step, refusal)
     exam.records.sort(key=lambda record: STAGES.index(record.name))
     return refusal
+
+
+def _timers(exam: Exam, mode: Mode | None = None) -> int:
+    """Workers that timing takes from the pool: one for each side and round, on a GPU one for the candidate's."""
+    return (2 if exam.device == "cpu" else 1) * ROUNDS[mode or exam.job.mode]
 
 
 def _step(exam: Exam, names: tuple[StageName, ...], step: Step, refusal: Refusal | None) -> Refusal | None:
@@ -219,14 +225,15 @@ def judge_digest() -> str:
 
 def _environment(exam: Exam) -> Environment:
     return Environment(
-        device=_cpu_name(),
-        architecture=platform.machine() if exam.device == "cpu" else "cuda",
+        device=_cpu_name() if exam.device == "cpu" else torch.cuda.get_device_name(),
+        architecture=exam.gpu.capability if exam.gpu else platform.machine(),
         cpus=os.cpu_count() or 1,
         worker_threads=1,
         python=platform.python_version(),
         torch=torch.__version__,
         system=f"{platform.system()} {platform.release()}",
         sandbox=exam.job.sandbox,
+        gpu=exam.gpu,
     )
 
 

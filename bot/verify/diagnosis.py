@@ -6,15 +6,17 @@ import math
 import time
 from dataclasses import replace
 
+from bot.contract.schema import Workload
 from bot.errors import DataError
 from bot.evaluation import FailedProbe, Influence, Refusal
+from bot.floor import least_work
 from bot.verify.calls import Answered, Failure
 from bot.verify.cases import Case, cell_recipe, make_case
 from bot.verify.compare import Judgement
 from bot.verify.counterexample import smallest_tensors
 from bot.verify.exam import Exam, Turn
 from bot.verify.influence import Outputs, exact_and_given, influence_map, reach
-from bot.verify.oracle import Expected, expect
+from bot.verify.oracle import Expected, device_of, expect
 from bot.verify.philox import Stream
 from bot.verify.shrink import shrink
 from bot.verify.sitting import Reply, Sitting
@@ -36,7 +38,7 @@ def diagnose(exam: Exam, sitting: Sitting, reply: Reply, refusal: Refusal) -> Re
     if alive:
         rows, where, alive = _influence(exam, sitting)
         refusal = refusal.model_copy(update={"influence": rows, "influence_where": where if rows else ""})
-    if alive:
+    if alive and device_of(reply.question.case).type == "cpu":
         refusal = _shrunk(exam, sitting, reply, refusal)
     return refusal
 
@@ -102,7 +104,7 @@ def _telling(exam: Exam, stream: Stream) -> Case:
     """A plain draw of the anchor in the regime that remembers most."""
     contract, found = exam.contract, list[tuple[int, Case]]()
     for regime in contract.regimes:
-        recipe = cell_recipe(contract, contract.anchor(exam.device), regime)
+        recipe = cell_recipe(contract, _smallest(exam), regime)
         own = stream.child(regime)
         # Needles are for cells alone: what is changed here should be all that is unusual.
         case = replace(make_case(contract, replace(recipe, kind="hidden"), own, static=own), recipe=recipe)
@@ -110,6 +112,15 @@ def _telling(exam: Exam, stream: Stream) -> Case:
         heard = reach(contract, case, expected, lambda changed: _exact(exam, changed).exact, stream.child("reach"))
         found.append((heard, case))
     return max(found, key=lambda entry: entry[0])[1]
+
+
+def _smallest(exam: Exam) -> Workload:
+    """The anchor; of a GPU's workloads, whose anchor takes a second to compute, the one with the least data."""
+    contract = exam.contract
+    if exam.device == "cpu":
+        return contract.anchor(exam.device)
+    asked = [workload for workload in contract.workloads if exam.device in workload.device]
+    return min(asked, key=lambda workload: least_work(contract, workload.axes).bytes)
 
 
 def _shrunk(exam: Exam, sitting: Sitting, reply: Reply, refusal: Refusal) -> Refusal:

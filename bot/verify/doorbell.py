@@ -12,10 +12,11 @@ import struct
 from collections.abc import Sequence
 
 PAGE = 4096
-RING, DONE, FAILED, CLAIMED, SLOT, NUMBERS = 0, 8, 9, 10, 1, 16
+RING, SLOT, ASK, DONE, FAILED, CLAIMED, AWAKE, NUMBERS = 0, 1, 2, 8, 9, 10, 11, 16
 """Places of the words, of eight bytes each. RING: the number of the call that begins; DONE: of the one that has ended;
-FAILED: whether the worker says more through the socket; CLAIMED: its own time in ns. RING and DONE lie in cache lines
-of their own. From NUMBERS on two words a number, its kind and its bytes: a page has room for 248."""
+FAILED: whether the worker says more through the socket; CLAIMED: its own time in ns. ASK: a number that a waiting
+worker repeats in AWAKE, so that a call need not begin while it is still being scheduled. What either side writes lies
+in a cache line of its own. From NUMBERS on two words a number, its kind and its bytes: a page has room for 248."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 

@@ -6,7 +6,8 @@ to float32 and one to the storage type, so that any machine draws the same bits.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,9 @@ from bot.verify.philox import FRACTION, SILU_RANGE, Stream, normal_table, silu_t
 Array = npt.NDArray[np.generic]
 F64 = npt.NDArray[np.floating[Any]]
 Shape = tuple[int, ...]
+Simple = Constant | Normal | Uniform | LogUniform | DecayLogit
+"""Kinds whose elements are each a function of a 16-bit index of their own."""
+Held = TypeVar("Held")
 
 STORAGE: dict[DType, np.dtype[np.generic]] = {
     "bfloat16": np.dtype("<u2"),
@@ -45,6 +49,8 @@ STORAGE: dict[DType, np.dtype[np.generic]] = {
     "int32": np.dtype("<i4"),
 }
 _ONE = 2.0**-FRACTION
+REACH = SILU_RANGE << FRACTION
+"""Where the SiLU table ends, in its own units."""
 
 
 def store(values: F64, dtype: DType) -> Array:
@@ -70,60 +76,109 @@ def parameter(param: Param, stream: Stream) -> float:
             return float(param)  # type: ignore[arg-type]
 
 
-def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Array:  # noqa: PLR0911 - one arm a kind
+class Arrays(Protocol[Held]):
+    """What a device does with arrays, so that the kinds of distribution are told once, in `draw_on`. All are in storage
+    form; none outlives its use by `draw_on`, so that any may be changed in place."""
+
+    def looked_up(self, dist: Simple, shape: Shape, dtype: DType, stream: Stream) -> Held:
+        """Each element a function of its own 16-bit index."""
+
+    def activation(self, dist: Activation, shape: Shape, dtype: DType, stream: Stream) -> Held:
+        """See `Walk`; the shape is [tokens, heads, channels]."""
+
+    def arange(self, dist: Arange, shape: Shape, dtype: DType) -> Held:
+        """Element i of the flattened tensor is start + (i mod period) * step, in float64, then stored."""
+
+    def zeros(self, shape: Shape, dtype: DType) -> Held:
+        """All bits zero."""
+
+    def repeat(self, held: Held, period: int) -> Held:
+        """Each block of `period` steps of the first axis repeats its first step."""
+
+    def clear_outside(self, held: Held, start: int, stop: int) -> Held:
+        """Zero but for [start, stop) of the last axis."""
+
+    def choose(self, parts: list[Held], stream: Stream) -> Held:
+        """Each row from the part of a number below their count."""
+
+    def put(self, held: Held, value: Array, stream: Stream) -> Held:
+        """One element of each row, at a number below its width, is `value` (a single stored element)."""
+
+    def replace(self, held: Held, start: int, part: Held) -> Held:
+        """`part` in place of the steps of the first axis from `start` on."""
+
+
+def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Array:
     """One tensor of this distribution in storage form.
 
     Elements along the last axis form a row; `Activation` wants [tokens, heads, channels].
     """
+    return draw_on(_HOST, dist, shape, dtype, stream)
+
+
+def draw_on(arrays: Arrays[Held], dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Held:  # noqa: PLR0911 - one arm a kind
+    """`draw`, the array work done by `arrays`."""
+
+    def part(of: Distribution, *labels: str | int, of_shape: Shape = shape) -> Held:
+        return draw_on(arrays, of, of_shape, dtype, stream.child(*labels))
+
     match dist:
         case Activation():
-            return store(_activation(dist, shape, stream), dtype)
+            return arrays.activation(dist, shape, dtype, stream)
         case Arange():
-            flat = np.arange(math.prod(shape), dtype=np.int64)
-            steps = flat % dist.period if dist.period else flat
-            return store((dist.start + steps * dist.step).reshape(shape), dtype)
+            return arrays.arange(dist, shape, dtype)
         case OneHot():
-            return _one_hot(dist, shape, dtype, stream)
+            return arrays.put(arrays.zeros(shape, dtype), _value(dist, dtype, stream), stream.child("index"))
         case Repeated():
-            part = draw(dist.of, shape, dtype, stream.child("of"))
-            steps = np.arange(shape[0]) // dist.period * dist.period
-            return part[steps]
+            return arrays.repeat(part(dist.of, "of"), dist.period)
         case Slab():
-            return _slab(dist, shape, dtype, stream)
+            slabs = max(shape[-1] // dist.width, 1)
+            start = int(stream.child("slab").below(slabs)[0]) * dist.width
+            return arrays.clear_outside(part(dist.of, "of"), start, start + dist.width)
         case Mixed():
-            return _mixed(dist, shape, dtype, stream)
+            parts = [part(of, "part", i) for i, of in enumerate(dist.parts)]
+            return arrays.choose(parts, stream.child("which"))
         case Spiked():
-            return _spiked(dist, shape, dtype, stream)
+            return arrays.put(part(dist.of, "of"), _value(dist, dtype, stream), stream.child("spike"))
         case Stretch():
-            return _stretch(dist, shape, dtype, stream)
+            length = round(shape[0] * stream.child("length").between(dist.low, dist.high))
+            start = int(stream.child("start").below(shape[0] - length + 1)[0])
+            other = part(dist.other, "other", of_shape=(length, *shape[1:]))
+            return arrays.replace(part(dist.of, "of"), start, other)
         case _:
-            return _elementwise(dist, shape, dtype, stream)
+            return arrays.looked_up(dist, shape, dtype, stream)
 
 
-def _elementwise(
-    dist: Constant | Normal | Uniform | LogUniform | DecayLogit, shape: Shape, dtype: DType, stream: Stream
-) -> Array:
-    """Each element is a function of its own 16-bit index; for large tensors the function is tabulated first."""
-    function = _function(dist, stream)
-    count = math.prod(shape)
-    if count <= 65536:
-        return store(function(stream.child("index").indices(count).astype(np.int64)), dtype).reshape(shape)
-    table = store(function(np.arange(65536, dtype=np.int64)), dtype)
-    return stream.child("index").gather(table, count).reshape(shape)
+def rows_of(shape: Shape) -> tuple[int, int]:
+    """How many rows a tensor has, and how wide they are."""
+    width = shape[-1] if shape else 1
+    return math.prod(shape[:-1]) if shape else 1, width
 
 
-def _function(
-    dist: Constant | Normal | Uniform | LogUniform | DecayLogit, stream: Stream
-) -> Callable[[npt.NDArray[np.int64]], F64]:
+def numbers(dist: Simple | Activation, stream: Stream) -> dict[str, float]:
+    """Each parameter's value in this draw, by name."""
+    names = (name for name in type(dist).model_fields if name != "kind")
+    return {name: parameter(getattr(dist, name), stream.child(name)) for name in names}
+
+
+def table(dist: Simple, value: dict[str, float], dtype: DType) -> Array:
+    """Its 65,536 values, by index, in storage form."""
+    return store(_function(dist, value)(np.arange(65536, dtype=np.int64)), dtype)
+
+
+def _value(dist: OneHot | Spiked, dtype: DType, stream: Stream) -> Array:
+    return store(np.array([parameter(dist.value, stream.child("value"))]), dtype)
+
+
+def _function(dist: Simple, value: dict[str, float]) -> Callable[[npt.NDArray[np.int64]], F64]:
     match dist:
         case Constant():
-            value = parameter(dist.value, stream.child("value"))
-            return lambda index: np.full(index.shape, value)
+            return lambda index: np.full(index.shape, value["value"])
         case Normal():
-            mean, std = parameter(dist.mean, stream.child("mean")), parameter(dist.std, stream.child("std"))
+            std, mean = value["std"], value["mean"]
             return lambda index: normal_table()[index].astype(np.float64) * (std * _ONE) + mean
         case Uniform():
-            low, high = parameter(dist.low, stream.child("low")), parameter(dist.high, stream.child("high"))
+            low, high = value["low"], value["high"]
             return lambda index: (index + 0.5) * ((high - low) / 65536) + low
         case LogUniform():
             start, step = math.log(dist.low), math.log(dist.high / dist.low) / 65536
@@ -145,87 +200,109 @@ def _map(function: Callable[[float], float], values: F64) -> F64:
     return np.array([function(value) for value in values.tolist()], dtype=np.float64).reshape(values.shape)
 
 
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """An activation in integers of 2**-16: `walk = (walk * memory + fresh * noise) >> 12` along the tokens, and then
+    silu(walk + common) * channel * token, each product rounded to float64.
+
+    `common`: int64 [heads, channels]. `channel`: float64 [heads, channels], 2**-16 included. `tokens`: float64 [4096],
+    by the upper 12 bits of an index. Indices of `noise` [tokens, heads, channels] are into the table of normals.
+    """
+
+    memory: int
+    fresh: int
+    common: npt.NDArray[np.int64]
+    channel: F64
+    tokens: F64
+    noise: Stream
+    token: Stream
+
+    @classmethod
+    def of(cls, dist: Activation, heads_and_channels: Shape, stream: Stream) -> "Walk":
+        """In this draw."""
+        value = numbers(dist, stream)
+        common = _normals(heads_and_channels, stream.child("common")) * round(value["direction"] * 4096) >> 12
+        indices = stream.child("channel").indices(math.prod(heads_and_channels))
+        channel = _scales(value["channel_spread"])[indices >> 4].reshape(heads_and_channels)
+        return cls(
+            memory=round(value["correlation"] * 4096),
+            fresh=round(math.sqrt(1 - value["correlation"] ** 2) * 4096),
+            common=common,
+            channel=channel * (value["scale"] * _ONE),
+            tokens=_scales(value["token_spread"]),
+            noise=stream.child("noise"),
+            token=stream.child("token"),
+        )
+
+
 def _normals(shape: Shape, stream: Stream) -> npt.NDArray[np.int64]:
     return normal_table()[stream.indices(math.prod(shape))].astype(np.int64).reshape(shape)
 
 
-def _scales(shape: Shape, spread: float, stream: Stream) -> F64:
-    """exp(spread * n), n standard normal."""
-    table = _map(math.exp, normal_table()[::16].astype(np.float64) * (spread * _ONE))
-    scales: F64 = table[stream.indices(math.prod(shape)) >> 4].reshape(shape)
-    return scales
+def _scales(spread: float) -> F64:
+    """exp(spread * n), n standard normal: 4,096 values, by the upper 12 bits of an index."""
+    return _map(math.exp, normal_table()[::16].astype(np.float64) * (spread * _ONE))
 
 
-def _activation(dist: Activation, shape: Shape, stream: Stream) -> F64:
-    tokens, heads, channels = shape
-    value = {
-        name: parameter(getattr(dist, name), stream.child(name))
-        for name in ("direction", "correlation", "channel_spread", "token_spread", "scale")
-    }
-    memory = round(value["correlation"] * 4096)
-    fresh = round(math.sqrt(1 - value["correlation"] ** 2) * 4096)
-    common = _normals((heads, channels), stream.child("common")) * round(value["direction"] * 4096) >> 12
-    noise = _normals(shape, stream.child("noise")) * fresh
-    walk = np.zeros((heads, channels), dtype=np.int64)
-    for token in range(tokens):
-        walk = (walk * memory + noise[token]) >> 12
-        noise[token] = walk + common
-    table = silu_table()
-    reach = SILU_RANGE << FRACTION
-    index = (np.clip(noise, -reach, reach - 1) + reach) * 32768 // reach
-    # Above the table the function is its argument: 8 * sigmoid(12) differs from 8 by 5e-5.
-    shaped = np.where(noise >= reach, noise, table[index]).astype(np.float64)
-    channel = _scales((1, heads, channels), value["channel_spread"], stream.child("channel"))
-    token_scale = _scales((tokens, heads, 1), value["token_spread"], stream.child("token"))
-    return shaped * (channel * (value["scale"] * _ONE)) * token_scale
+class _Host:
+    """Arrays of numpy."""
+
+    def looked_up(self, dist: Simple, shape: Shape, dtype: DType, stream: Stream) -> Array:
+        """For large tensors the function is tabulated first."""
+        value, count = numbers(dist, stream), math.prod(shape)
+        if count <= 65536:
+            index = stream.child("index").indices(count).astype(np.int64)
+            return store(_function(dist, value)(index), dtype).reshape(shape)
+        return stream.child("index").gather(table(dist, value, dtype), count).reshape(shape)
+
+    def activation(self, dist: Activation, shape: Shape, dtype: DType, stream: Stream) -> Array:
+        tokens, heads, channels = shape
+        walk = Walk.of(dist, (heads, channels), stream)
+        noise = _normals(shape, walk.noise) * walk.fresh
+        held = np.zeros((heads, channels), dtype=np.int64)
+        for token in range(tokens):
+            held = (held * walk.memory + noise[token]) >> 12
+            noise[token] = held + walk.common
+        index = (np.clip(noise, -REACH, REACH - 1) + REACH) * 32768 // REACH
+        # Above the table the function is its argument: 8 * sigmoid(12) differs from 8 by 5e-5.
+        shaped = np.where(noise >= REACH, noise, silu_table()[index]).astype(np.float64)
+        norms = walk.tokens[walk.token.indices(tokens * heads) >> 4].reshape(tokens, heads, 1)
+        return store(shaped * walk.channel * norms, dtype)
+
+    def arange(self, dist: Arange, shape: Shape, dtype: DType) -> Array:
+        flat = np.arange(math.prod(shape), dtype=np.int64)
+        steps = flat % dist.period if dist.period else flat
+        return store((dist.start + steps * dist.step).reshape(shape), dtype)
+
+    def zeros(self, shape: Shape, dtype: DType) -> Array:
+        return np.zeros(shape, dtype=STORAGE[dtype])
+
+    def repeat(self, held: Array, period: int) -> Array:
+        repeated: Array = held[np.arange(len(held)) // period * period]
+        return repeated
+
+    def clear_outside(self, held: Array, start: int, stop: int) -> Array:
+        out = np.zeros_like(held)
+        out[..., start:stop] = held[..., start:stop]
+        return out
+
+    def choose(self, parts: list[Array], stream: Stream) -> Array:
+        rows, width = rows_of(parts[0].shape)
+        which = stream.below(len(parts), rows)
+        out = parts[0].reshape(rows, width)
+        for number, part in enumerate(parts[1:], start=1):
+            out = np.where((which == number)[:, None], part.reshape(rows, width), out)
+        return out.reshape(parts[0].shape)
+
+    def put(self, held: Array, value: Array, stream: Stream) -> Array:
+        rows, width = rows_of(held.shape)
+        if rows and width:
+            held.reshape(rows, width)[np.arange(rows), stream.below(width, rows)] = value[0]
+        return held
+
+    def replace(self, held: Array, start: int, part: Array) -> Array:
+        held[start : start + len(part)] = part
+        return held
 
 
-def _rows(shape: Shape) -> tuple[int, int]:
-    width = shape[-1] if shape else 1
-    return math.prod(shape[:-1]) if shape else 1, width
-
-
-def _one_hot(dist: OneHot, shape: Shape, dtype: DType, stream: Stream) -> Array:
-    rows, width = _rows(shape)
-    out = np.zeros((rows, width))
-    if rows and width:
-        out[np.arange(rows), stream.child("index").below(width, rows)] = parameter(dist.value, stream.child("value"))
-    return store(out.reshape(shape), dtype)
-
-
-def _slab(dist: Slab, shape: Shape, dtype: DType, stream: Stream) -> Array:
-    part = draw(dist.of, shape, dtype, stream.child("of"))
-    slabs = max(shape[-1] // dist.width, 1)
-    start = int(stream.child("slab").below(slabs)[0]) * dist.width
-    out = np.zeros_like(part)
-    out[..., start : start + dist.width] = part[..., start : start + dist.width]
-    return out
-
-
-def _mixed(dist: Mixed, shape: Shape, dtype: DType, stream: Stream) -> Array:
-    rows, width = _rows(shape)
-    parts = [
-        draw(part, shape, dtype, stream.child("part", i)).reshape(rows, width) for i, part in enumerate(dist.parts)
-    ]
-    which = stream.child("which").below(len(parts), rows)
-    out = parts[0]
-    for number, part in enumerate(parts[1:], start=1):
-        out = np.where((which == number)[:, None], part, out)
-    return out.reshape(shape)
-
-
-def _spiked(dist: Spiked, shape: Shape, dtype: DType, stream: Stream) -> Array:
-    rows, width = _rows(shape)
-    out = draw(dist.of, shape, dtype, stream.child("of")).reshape(rows, width).copy()
-    if rows and width:
-        value = store(np.array([parameter(dist.value, stream.child("value"))]), dtype)[0]
-        out[np.arange(rows), stream.child("spike").below(width, rows)] = value
-    return out.reshape(shape)
-
-
-def _stretch(dist: Stretch, shape: Shape, dtype: DType, stream: Stream) -> Array:
-    out = draw(dist.of, shape, dtype, stream.child("of")).copy()
-    length = round(shape[0] * stream.child("length").between(dist.low, dist.high))
-    start = int(stream.child("start").below(shape[0] - length + 1)[0])
-    out[start : start + length] = draw(dist.other, (length, *shape[1:]), dtype, stream.child("other"))
-    return out
+_HOST = _Host()

@@ -18,6 +18,7 @@ from bot.evaluation import (
     Cell,
     Commitment,
     Counterexample,
+    Gpu,
     Grade,
     Job,
     Progress,
@@ -26,17 +27,19 @@ from bot.evaluation import (
     StageRecord,
 )
 from bot.verify.calls import Allowance, Answered, Failure, Worker
-from bot.verify.cases import Case, Recipe, make_case
+from bot.verify.cases import HOST, Case, Drawer, Held, Recipe, make_case
 from bot.verify.compare import Judgement, Setting, judge, noise_level
-from bot.verify.draws import Array
 from bot.verify.influence import perturbed
-from bot.verify.oracle import NOISY_RUNS, Expected, OracleFunction, Tensor, expect, tensor_of
+from bot.verify.oracle import NOISY_RUNS, Expected, OracleFunction, Tensor, device_of, expect, tensor_of
 from bot.verify.philox import Stream
+from bot.verify.start import start_worker
 from bot.verify.variants import Variant
 
 if TYPE_CHECKING:
     from bot.verify.sitting import Sitting
 
+LARGE_RUNS = 3
+"""Noisy runs of a draw on a GPU; what they refuse is judged again with all runs, as in a quick exam."""
 Watch = Callable[[Progress | Commitment], None]
 
 
@@ -89,9 +92,8 @@ class Exam:
     oracle: OracleFunction
     salt: bytes
     watch: Watch
-    cpus: set[int]
-    own_cpus: set[int]
     waiting: Worker | None
+    drawer: Drawer = HOST
     checks: list[Check] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
     plan: dict[StageName, int] = field(default_factory=dict)
@@ -101,6 +103,7 @@ class Exam:
     baselines: list[BaselineState] = field(default_factory=list)
     accuracy: dict[tuple[str, str], Accuracy] = field(default_factory=dict)
     grade: Grade | None = None
+    gpu: Gpu | None = None
     checked_timed_calls: int = 0
     baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
     bar: Kernel | None = None
@@ -171,6 +174,14 @@ class Exam:
         """A worker in which nothing has run."""
         return self.pool.pop(0) if self.pool else self.start_worker()
 
+    def baseline_worker(self, kernel: Kernel) -> Worker:
+        """A worker for a baseline. On a GPU one of the contract's finds there what its compilers made before: to tune
+        themselves anew takes some of them minutes."""
+        declared = any(kernel is known and baseline for known, baseline in self.baselines_planned)
+        if self.device == "cpu" or not declared:
+            return self.worker()
+        return start_worker(self.contract, self.device, self.job.sandbox, ours=kernel.source)
+
     def house_worker(self) -> Worker:
         """A worker for kernels of ours."""
         return self.houses.pop() if self.houses else self.start_worker(fork=True)
@@ -184,7 +195,7 @@ class Exam:
 
     def start_worker(self, *, fork: bool = False) -> Worker:
         """Start a worker; it gets ready by itself. One that forks is for kernels of ours."""
-        return Worker(self.contract, self.job.sandbox, self.cpus, start_cpus=self.own_cpus, fork=fork)
+        return start_worker(self.contract, self.device, self.job.sandbox, fork=fork)
 
     def question(self, index: int) -> Question:
         """The inputs and expected values of a planned check, computed once."""
@@ -199,23 +210,37 @@ class Exam:
         if check.base is not None:
             return perturbed(self.contract, self.question(check.base).case, stream)
         static = self.root.child("static", check.recipe.name)
-        return make_case(self.contract, check.recipe, stream, static=static, lengths=check.lengths)
+        return self.make(check.recipe, stream, static=static, lengths=check.lengths)
+
+    def make(
+        self, recipe: Recipe, stream: Stream, *, static: Stream, lengths: Literal["same", "other"] = "same"
+    ) -> Case:
+        """A case of this exam, drawn where its device draws."""
+        return make_case(self.contract, recipe, stream, static=static, lengths=lengths, drawer=self.drawer)
+
+    def on_host(self, index: int) -> bool:
+        """Whether a question is small enough to be asked anywhere."""
+        return device_of(self.question(index).case).type == "cpu"
 
     def expected(self, case: Case, stream: Stream) -> Expected:
         """What the oracle says."""
-        return expect(self.contract, self.oracle, case, stream, runs=self.noisy_runs)
+        return expect(self.contract, self.oracle, case, stream, runs=self.runs_of(case))
+
+    def runs_of(self, case: Case) -> int:
+        """How many noisy runs tell a case's units at first. A GPU's large ones take 0.1 s each."""
+        return self.noisy_runs if device_of(case).type == "cpu" else min(self.noisy_runs, LARGE_RUNS)
 
     def sharpen(self, index: int) -> Question | None:
         """A question with units from all noisy runs, where it had fewer."""
-        if self.noisy_runs == NOISY_RUNS or self.questions[index].sharp:
-            return None
         rough = self.questions[index]
+        if self.runs_of(rough.case) == NOISY_RUNS or rough.sharp:
+            return None
         stream = self.root.child("check", rough.check.stage, rough.check.recipe.name, rough.check.number)
         expected = expect(self.contract, self.oracle, rough.case, stream.child("oracle"))
         self.questions[index] = Question(rough.check, rough.case, expected, sharp=True)
         return self.questions[index]
 
-    def tensors(self, outputs: Mapping[str, Array]) -> dict[str, Tensor]:
+    def tensors(self, outputs: Mapping[str, Held]) -> dict[str, Tensor]:
         """Snapshots as torch tensors."""
         return {name: tensor_of(outputs[name], spec.dtype) for name, spec in self.contract.outputs.items()}
 

@@ -15,8 +15,7 @@ import torch
 
 from bot.contract.schema import Contract, DType, Output, TensorInput
 from bot.errors import DataError, Problem
-from bot.verify.cases import Case
-from bot.verify.draws import Array
+from bot.verify.cases import Case, Held
 from bot.verify.philox import Stream
 
 Tensor = torch.Tensor
@@ -56,9 +55,11 @@ class Expected:
     units: Mapping[str, Tensor]
 
 
-def tensor_of(array: Array, dtype: DType) -> Tensor:
+def tensor_of(held: Held, dtype: DType) -> Tensor:
     """A torch tensor over the same bytes."""
-    raw = torch.from_numpy(np.ascontiguousarray(array))
+    if isinstance(held, Tensor):
+        return held
+    raw = torch.from_numpy(np.ascontiguousarray(held))
     return raw.view(TORCH[dtype]) if dtype == "bfloat16" else raw
 
 
@@ -91,12 +92,13 @@ def expect(
     Raises:
         DataError: the oracle raised, or its outputs have another structure, shape or dtype than declared.
     """
-    arguments = _arguments(contract, case)
+    device = device_of(case)
+    arguments = _arguments(contract, case, device)
     exact = _run(contract, oracle, arguments, case, lambda x: x)
     if not runs:
         return Expected(exact, {})
-    noise = _noise(ROUNDING[contract.compute.operands], stream)
-    squares = {name: torch.zeros(value.shape[:-1], dtype=torch.float64) for name, value in exact.items()}
+    noise = _noise(ROUNDING[contract.compute.operands], stream, device)
+    squares = {name: torch.zeros(value.shape[:-1], dtype=torch.float64, device=device) for name, value in exact.items()}
     counted = {name: finite_in(value, unit_dtype(contract.outputs[name])) for name, value in exact.items()}
 
     def units_after(done: int, *, spread: float = 1.0) -> dict[str, Tensor]:
@@ -153,12 +155,18 @@ def mean_square(rows: Tensor, counted: Tensor) -> Tensor:
     return torch.where(counted, rows, 0.0).square().sum(dim=-1) / counted.sum(dim=-1).clamp_min(1)
 
 
-def _arguments(contract: Contract, case: Case) -> dict[str, Any]:
+def device_of(case: Case) -> torch.device:
+    """Where a case is computed: on a GPU when some of its inputs were drawn there."""
+    drawn = [held.device for held in case.inputs.values() if isinstance(held, Tensor)]
+    return drawn[0] if drawn else torch.device("cpu")
+
+
+def _arguments(contract: Contract, case: Case, device: torch.device) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     for name, spec in contract.inputs.items():
         held = case.inputs[name]
-        if isinstance(spec, TensorInput) and isinstance(held, np.ndarray):
-            tensor = tensor_of(held, spec.dtype)
+        if isinstance(spec, TensorInput) and isinstance(held, np.ndarray | Tensor):
+            tensor = tensor_of(held, spec.dtype).to(device)
             arguments[name] = tensor.double() if tensor.is_floating_point() else tensor.long()
         else:
             arguments[name] = held
@@ -166,22 +174,29 @@ def _arguments(contract: Contract, case: Case) -> dict[str, Any]:
 
 
 @functools.cache
-def _factors(rounding: float) -> Tensor:
+def _factors(rounding: float, device: torch.device) -> Tensor:
     """A million factors uniform within one rounding of 1, made once: drawing them anew was a quarter of an oracle."""
     deviates = torch.rand(1 << 20, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    return 1 + rounding * (2 * deviates - 1)
+    return (1 + rounding * (2 * deviates - 1)).to(device)
 
 
-def _noise(rounding: float, stream: Stream) -> Noise:
+def _noise(rounding: float, stream: Stream, device: torch.device) -> Noise:
     """Relative noise of one rounding; each use reads the shared factors from a place of its own."""
-    factors = _factors(rounding)
+    factors = _factors(rounding, device)
     words = iter(stream.child("noise").words(NOISE_USES).tolist())
 
     def noise(x: Tensor) -> Tensor:
         count = x.numel()
-        enough = factors if count < len(factors) else factors.repeat(count // len(factors) + 1)
-        place = next(words) * (len(enough) - count) >> 32
-        return x * enough[place : place + count].view(x.shape)
+        if count < len(factors):
+            place = next(words) * (len(factors) - count) >> 32
+            return x * factors[place : place + count].view(x.shape)
+        # Over and over, from a place on: without a copy as large as x.
+        turned = factors.roll(-(next(words) * len(factors) >> 32))
+        flat, out = x.reshape(-1), torch.empty(count, dtype=x.dtype, device=x.device)
+        whole = count - count % len(factors)
+        torch.mul(flat[:whole].view(-1, len(factors)), turned, out=out[:whole].view(-1, len(factors)))
+        torch.mul(flat[whole:], turned[: count - whole], out=out[whole:])
+        return out.view(x.shape)
 
     return noise
 
@@ -191,7 +206,7 @@ def _run(
 ) -> dict[str, Tensor]:
     source = f"contracts/{contract.name}/oracle.py"
     try:
-        with torch.no_grad():
+        with torch.no_grad(), device_of(case):
             outputs = oracle(**arguments, noise=noise)
     except Exception as error:  # noqa: BLE001 - as above
         raise DataError(source, [Problem(case.where, f"{type(error).__name__}: {error}")]) from None

@@ -53,9 +53,13 @@ class Stream:
         """A stream independent of this one and of every other child."""
         return Stream(hmac.digest(self.secret, "\x1f".join(map(str, labels)).encode(), "sha256"))
 
+    def identity(self) -> U32:
+        """What tells its words from another's, 4 words: the key of Philox, then the upper half of its counters."""
+        return np.frombuffer(hashlib.sha256(self.secret).digest()[:16], dtype="<u4")
+
     def words(self, count: int) -> U32:
         """`count` uniform 32-bit words."""
-        identity = np.frombuffer(hashlib.sha256(self.secret).digest()[:16], dtype="<u4")
+        identity = self.identity()
         blocks = -(-count // 4)
         out = np.empty((blocks, 4), dtype=np.uint32)
         for start in range(0, blocks, _BLOCK):
@@ -70,7 +74,7 @@ class Stream:
     def gather(self, table: npt.NDArray[Item], count: int) -> npt.NDArray[Item]:
         """`table[indices(count)]` for a table of 65,536 entries, without the indices: for large counts their memory
         costs more time than their making."""
-        identity = np.frombuffer(hashlib.sha256(self.secret).digest()[:16], dtype="<u4")
+        identity = self.identity()
         out = np.empty(count, dtype=table.dtype)
         words = np.empty((_BLOCK, 4), dtype=np.uint32)
         for start in range(0, -(-count // 8), _BLOCK):

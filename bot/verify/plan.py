@@ -1,10 +1,11 @@
 """What an exam will do, fixed before candidate code loads: which draws, which baselines, how many checks a stage."""
 
+import math
 from collections.abc import Iterator
 
-from bot.contract.schema import Baseline, Workload
+from bot.contract.schema import Baseline, TensorInput, Workload
 from bot.evaluation import Mode, StageName
-from bot.verify.cases import cell_recipe, hidden_recipes, probe_recipe
+from bot.verify.cases import HOST_ELEMENTS, cell_recipe, hidden_recipes, probe_recipe
 from bot.verify.exam import Check, Exam, Kernel, Turn
 from bot.verify.sitting import exam_relations
 
@@ -28,9 +29,7 @@ def plan_checks(exam: Exam) -> list[Check]:
     checks = [Check("smoke", cell_recipe(contract, anchor, next(iter(contract.regimes))), 0)]
     for workload, regime in _cells(exam, anchor):
         recipe = cell_recipe(contract, workload, regime)
-        checks += [
-            Check("correctness", recipe, n, "other" if n % 2 else "same") for n in range(CORRECTNESS_DRAWS[mode])
-        ]
+        checks += [Check("correctness", recipe, n, "other" if n % 2 else "same") for n in range(_draws(exam))]
     hidden = list(hidden_recipes(contract, device, exam.root.child("hidden")))
     if mode == "quick":
         hidden = list({recipe.name: recipe for recipe in hidden}.values())
@@ -40,15 +39,31 @@ def plan_checks(exam: Exam) -> list[Check]:
     return [*checks, *_influence(exam, checks)]
 
 
+def _draws(exam: Exam) -> int:
+    """Draws of a cell. On a GPU one: its float64 takes a second, and timed calls are compared with float64 too."""
+    drawn = CORRECTNESS_DRAWS[exam.job.mode]
+    return drawn if exam.device == "cpu" else min(drawn, 1)
+
+
 def _cell_of(exam: Exam, index: int, workload: str) -> bool:
     recipe = exam.checks[index].recipe
     return recipe.kind == "cell" and recipe.name.startswith(f"{workload}/")
 
 
+def _mapped(exam: Exam, workload: Workload) -> bool:
+    """Whether its inputs are changed part by part: the scored ones; of a GPU's those that are small enough to be
+    compared on the host, whatever they count for."""
+    contract = exam.contract
+    if exam.device not in workload.device or exam.device == "cpu":
+        return workload.scored and exam.device in workload.device
+    tensors = [spec for spec in contract.inputs.values() if isinstance(spec, TensorInput)]
+    return max(math.prod(contract.shape(spec, workload.axes)) for spec in tensors) < HOST_ELEMENTS
+
+
 def _influence(exam: Exam, checks: list[Check]) -> Iterator[Check]:
     """Of each scored workload a few draws with parts changed, its regimes taking turns from a secret start."""
     for workload in exam.contract.workloads:
-        if not workload.scored or exam.device not in workload.device:
+        if not _mapped(exam, workload):
             continue
         cells = {f"{workload.name}/{regime}" for regime in exam.contract.regimes}
         bases = [i for i, c in enumerate(checks) if c.stage == "correctness" and c.recipe.name in cells]

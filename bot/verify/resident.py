@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from bot.contract.load import LoadedContract, load_contract
 from bot.errors import InfrastructureError, UsageError
 from bot.evaluation import Broken, Commitment, Evaluation, Finished, Job, Preparation, Progress
-from bot.verify import cpus
 from bot.verify.calls import Worker
 from bot.verify.conduct import examine, hold, open_exam
 from bot.verify.exam import Exam
+from bot.verify.start import start_worker
 
 
 @dataclass
@@ -52,8 +52,7 @@ def prepare(wanted: Preparation) -> Readiness:
         InfrastructureError: no worker could be started.
     """
     files, loaded = _files(wanted), load_contract(Path(wanted.contracts_dir), wanted.contract)
-    ours, theirs = cpus.split()
-    worker = Worker(loaded.contract, wanted.sandbox, theirs, start_cpus=ours)
+    worker = start_worker(loaded.contract, wanted.device, wanted.sandbox)
     try:
         job = Job(
             contracts_dir=wanted.contracts_dir,
@@ -91,8 +90,7 @@ def obey(job: Job, ready: Readiness) -> Evaluation:
 
 def renewed(ready: Readiness) -> Readiness:
     """What was prepared and not used, with another worker."""
-    ours, theirs = cpus.split()
-    worker = Worker(ready.loaded.contract, ready.wanted.sandbox, theirs, start_cpus=ours)
+    worker = start_worker(ready.loaded.contract, ready.wanted.device, ready.wanted.sandbox)
     worker.allowance = ready.exam.allowance
     ready.exam.waiting = worker
     return Readiness(ready.wanted, ready.files, ready.loaded, worker, ready.exam)

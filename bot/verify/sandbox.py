@@ -35,7 +35,8 @@ Kind = Literal["bubblewrap", "none"]
 OUTPUT_KEPT = 4000
 """Bytes kept of what a worker prints; the rest is read and dropped, so that a flood neither blocks nor fills."""
 _UIDS = (1_000_000_000, 2_000_000_000)
-_CONTROL_SECONDS = 10.0
+_CONTROL_SECONDS = 30.0
+"""Python alone has taken ten to start here, with six others starting."""
 _CLOSE_SECONDS = 20.0
 _MEMORY_STATUS = 77
 """What stopper.py ends with when the sandbox held too much memory; it is started, never imported."""
@@ -89,6 +90,18 @@ class Limits:
     shm: int = 256 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class GpuAccess:
+    """What of a GPU a sandbox can see: the device's nodes, the folder that holds the driver's libraries, and, for a
+    kernel of ours alone, a folder in which compilers keep what they made: a library that tunes itself takes minutes.
+    """
+
+    uuid: str
+    nodes: tuple[str, ...]
+    driver: str
+    cache: str | None = None
+
+
 class Output:
     """What a worker prints: drained for ever, the last part kept."""
 
@@ -112,14 +125,26 @@ class Output:
 class Sandbox:
     """One worker process in its sandbox. `wire` speaks protocol.py; use as a context manager."""
 
-    def __init__(self, kind: Kind, *, cpus: set[int], limits: Limits, fork: bool = False) -> None:
-        """Start the worker on any of `cpus`; it imports torch while the caller goes on.
+    def __init__(
+        self,
+        kind: Kind,
+        *,
+        cpus: set[int],
+        limits: Limits,
+        fork: bool = False,
+        gpu: GpuAccess | None = None,
+        modules: tuple[str, ...] = MODULES,
+    ) -> None:
+        """Start the worker on any of `cpus`; it imports torch while the caller goes on. `modules`: the files of ours
+        that it sees, the last of them the program that it runs.
 
         Raises:
             InfrastructureError: the sandbox cannot be put up.
         """
         self.kind = kind
         self.limits = limits
+        self.gpu = gpu
+        self.modules = modules
         self.guards: frozenset[str] = frozenset()
         """Names of the guards that are up beyond those without which there is no sandbox at all."""
         self.stopped = False
@@ -156,7 +181,7 @@ class Sandbox:
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise InfrastructureError("bubblewrap is missing: install the package `bubblewrap`, or use --sandbox none")
-        mounts = _mounts()
+        mounts = _mounts(self.gpu, self.modules)
         uid = _UIDS[0] + secrets.randbelow(_UIDS[1] - _UIDS[0]) if os.geteuid() == 0 else None
         limits = self.limits
         processes = limits.processes if uid is not None or _counts_per_namespace() else 0
@@ -171,8 +196,15 @@ class Sandbox:
                 "limits": [limits.address_space, processes, limits.files, limits.file_size],
                 "memory": limits.resident,
                 "fds": [inner.fileno(), seccomp.fileno()],
-                "bwrap": _bwrap_arguments(bwrap, mounts, self.limits, seccomp.fileno())
-                + worker_command(inner.fileno(), self.limits, fork=fork, shared_uid=not processes),
+                "bwrap": _bwrap_arguments(bwrap, mounts, self.limits, seccomp.fileno(), self.gpu)
+                + worker_command(
+                    inner.fileno(),
+                    self.limits,
+                    fork=fork,
+                    shared_uid=not processes,
+                    gpu=self.gpu is not None,
+                    program=self.modules[-1],
+                ),
             }
             self._process = subprocess.Popen(
                 [sys._base_executable, "-I", "-S", str(Path(__file__).with_name("stopper.py")), str(control.fileno())],  # type: ignore[attr-defined]  # noqa: SLF001
@@ -200,12 +232,20 @@ class Sandbox:
     def _start_bare(self, inner: socket.socket, write: int, cpus: set[int], *, fork: bool) -> None:
         limits = Limits(0, self.limits.resident, 0, 0, 0)
         self._process = subprocess.Popen(
-            worker_command(inner.fileno(), limits, fork=fork, shared_uid=True, root=str(_root())),
+            worker_command(
+                inner.fileno(),
+                limits,
+                fork=fork,
+                shared_uid=True,
+                gpu=self.gpu is not None,
+                root=str(_root()),
+                program=self.modules[-1],
+            ),
             pass_fds=(inner.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=write,
             stderr=write,
-            env={"HOME": "/tmp", "OMP_NUM_THREADS": "1"},  # noqa: S108 - a place, not a file
+            env=_environment(self.gpu),
             cwd="/",
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),  # noqa: PLW1509
@@ -416,6 +456,12 @@ def _counts_per_namespace() -> bool:
     return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
 
 
+def _import_paths() -> list[Path]:
+    """Where packages are found. CuTe-DSL is reached through a .pth file, which Python does not read under -S."""
+    site = _site_packages()
+    return [site, *(p for p in (site / "nvidia_cutlass_dsl" / "dsl_packages",) if p.is_dir())]
+
+
 def _root() -> Path:
     """The folder that holds `bot/`."""
     return Path(__file__).resolve().parents[2]
@@ -425,8 +471,14 @@ def _site_packages() -> Path:
     return Path(psutil.__file__).resolve().parents[1]
 
 
-def _mounts() -> list[tuple[str, str]]:
-    """The allow-list, (source, destination): Python, its packages, the system's libraries, the worker's modules."""
+_CACHE = "/cache"
+_COMPILER = ("/usr/bin", "/usr/libexec", "/usr/include", "/etc/alternatives")
+"""Triton builds a launcher for each kernel with the system's C compiler."""
+
+
+def _mounts(gpu: GpuAccess | None, modules: tuple[str, ...] = MODULES) -> list[tuple[str, str]]:
+    """The allow-list, (source, destination): Python, its packages, the system's libraries, the worker's modules; for a
+    GPU its driver and a C compiler too."""
     prefix, site = Path(sys.base_prefix), _site_packages()
     places = [Path("/usr/lib"), Path("/usr/lib64"), Path("/etc/ld.so.cache"), site]
     if prefix == Path("/usr"):
@@ -434,36 +486,77 @@ def _mounts() -> list[tuple[str, str]]:
     else:
         places.append(prefix)
     places += [p for p in (Path("/lib"), Path("/lib64")) if p.is_dir() and not p.is_symlink()]
-    mounts = [(str(p), str(p)) for p in places if p.exists()]
-    return mounts + [(str(_root() / module), f"/proctor/{module}") for module in MODULES]
+    if gpu is not None:
+        seen = [p for p in (Path(gpu.driver), *map(Path, _COMPILER)) if not any(p.is_relative_to(q) for q in places)]
+        places += seen
+    cache = [(gpu.cache, _CACHE)] if gpu is not None and gpu.cache is not None else []
+    mounts = [(str(p), str(p)) for p in places if p.exists()] + cache
+    return mounts + [(str(_root() / module), f"/proctor/{module}") for module in modules]
 
 
-def _bwrap_arguments(bwrap: str, mounts: list[tuple[str, str]], limits: Limits, seccomp: int) -> list[str]:
+def _environment(gpu: GpuAccess | None) -> dict[str, str]:
+    """All that a worker finds in its environment. Compilers keep what they make in the sandbox's own /tmp."""
+    found = {"HOME": "/tmp", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}  # noqa: S108 - a tmpfs of the sandbox
+    if gpu is not None:
+        found |= {
+            # Caches are named after whoever runs, and this uid has no name.
+            "USER": "worker",
+            "CC": "/usr/bin/gcc",
+            "CUDA_VISIBLE_DEVICES": gpu.uuid,
+            "LD_LIBRARY_PATH": gpu.driver,
+            "TRITON_LIBCUDA_PATH": gpu.driver,
+        }
+        if gpu.cache is not None:
+            found |= {
+                "TRITON_CACHE_DIR": f"{_CACHE}/triton",
+                "TRITON_CACHE_AUTOTUNING": "1",
+                "TORCHINDUCTOR_CACHE_DIR": f"{_CACHE}/inductor",
+            }
+    return found
+
+
+def _bwrap_arguments(
+    bwrap: str, mounts: list[tuple[str, str]], limits: Limits, seccomp: int, gpu: GpuAccess | None
+) -> list[str]:
     arguments = [
         *(bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"),
         *("--die-with-parent", "--clearenv", "--seccomp", str(seccomp), "--proc", "/proc", "--dev", "/dev"),
         *("--size", str(limits.shm), "--tmpfs", "/dev/shm", "--size", str(limits.tmp), "--tmpfs", "/tmp"),  # noqa: S108
         # Without root the stopper's user namespace calls us 0; no program inside is to believe that it is root.
         *([] if os.geteuid() == 0 else ["--uid", str(os.geteuid()), "--gid", str(os.getegid())]),
-        *("--setenv", "HOME", "/tmp", "--setenv", "OMP_NUM_THREADS", "1", "--setenv", "PATH", "/usr/bin"),  # noqa: S108
+        *(word for name, value in _environment(gpu).items() for word in ("--setenv", name, value)),
+        *(word for node in (gpu.nodes if gpu else ()) for word in ("--dev-bind", node, node)),
     ]
     for number, (_, destination) in enumerate(mounts):
-        arguments += ["--ro-bind", f"STAGED:{number}", destination]
+        arguments += ["--bind" if destination == _CACHE else "--ro-bind", f"STAGED:{number}", destination]
     for link in ("/lib", "/lib64"):
         if Path(link).is_symlink():
             arguments += ["--symlink", str(Path(link).readlink()), link]
     return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]  # noqa: S108
 
 
-def worker_command(wire: int, limits: Limits, *, fork: bool, shared_uid: bool, root: str = "/proctor") -> list[str]:
+def worker_command(
+    wire: int,
+    limits: Limits,
+    *,
+    fork: bool,
+    shared_uid: bool,
+    gpu: bool = False,
+    root: str = "/proctor",
+    program: str = MODULES[-1],
+) -> list[str]:
     """The worker's command line. A uid shared with others (no root) cannot have its processes counted."""
-    code = (
-        f"import sys; sys.path[:0] = [{root!r}, {str(_site_packages())!r}]; from bot.verify.worker import main; main()"
-    )
+    module = program.removesuffix(".py").replace("/", ".")
+    paths = [root, *map(str, _import_paths())]
+    code = f"import sys; sys.path[:0] = {paths!r}; from {module} import main; main()"
     processes = 0 if shared_uid else limits.processes
     numbers = (wire, limits.address_space, processes, limits.files, limits.file_size)
     executable: str = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]  # noqa: SLF001
-    return [executable, "-I", "-S", "-B", "-c", code, *map(str, numbers), *(["--fork"] if fork else [])]
+    return [executable, "-I", "-S", "-B", "-c", code, *map(str, numbers), *_flags(fork=fork, gpu=gpu)]
+
+
+def _flags(*, fork: bool, gpu: bool) -> list[str]:
+    return ["--fork"] if fork else ["--gpu"] if gpu else []
 
 
 @contextlib.contextmanager

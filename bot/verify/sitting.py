@@ -3,12 +3,13 @@
 Candidate, controls and faithful variants sit the same exam; who asks decides what an answer counts for.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from bot.contract.schema import Relation
 from bot.evaluation import Counterexample
 from bot.verify import relations
-from bot.verify.calls import CALL_SECONDS, Answered, Failure, Worker
+from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case
 from bot.verify.compare import Judgement, Setting, apart, leak
 from bot.verify.exam import Exam, Question, Turn, setting_of
@@ -45,7 +46,7 @@ class Sitting:
     stream: Stream
     kept: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
-    def ask(self, turn: Turn, seconds: float = CALL_SECONDS) -> Reply | Failure:
+    def ask(self, turn: Turn, seconds: float = math.inf) -> Reply | Failure:
         """Put one planned question."""
         exam, question = self.exam, self.exam.question(turn.index)
         answer = self.worker.run(question.case, self.stream.child(turn.index, str(turn.again)), seconds)

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from bot.verify.doorbell import RING, SLOT, Doorbell
+from bot.verify.doorbell import ASK, AWAKE, RING, SLOT, Doorbell
 from bot.verify.protocol import (
     MAX_PACKET,
     TASKS,
@@ -46,6 +46,9 @@ _DTYPES = {
     "int32": torch.int32,
 }
 _MAX_FDS = 64
+_GRANULE = 2 << 20
+"""Device memory is mapped in units of this many bytes, whose first holds the guard band."""
+_WAKING_NS = 300_000
 _SPINS = 64
 """Looks at the doorbell between two looks at the socket, which cost a system call."""
 
@@ -64,12 +67,130 @@ def limit_resources(address_space: int, processes: int, files: int, file_size: i
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+class Host:
+    """Lent memory and calls on the CPU."""
+
+    def map(self, tensor: Any, fd: int) -> torch.Tensor:
+        """The tensor that a descriptor lends."""
+        memory = mmap.mmap(fd, tensor.size)
+        os.close(fd)
+        dtype, count = _DTYPES[tensor.dtype], math.prod(tensor.shape)
+        if count == 0:
+            return torch.empty(tensor.shape, dtype=dtype)
+        return torch.frombuffer(memory, dtype=dtype, count=count, offset=tensor.offset).view(tensor.shape)
+
+    def unmap(self, held: list[Any]) -> None:
+        """Nothing: the mapping goes with its last tensor."""
+
+    def wake(self) -> None:
+        """Nothing: a process that is asked is awake."""
+
+    def call(self, run: Callable[..., object], arguments: list[Any]) -> int:
+        """Run to the end; returns the ns it took."""
+        start = time.perf_counter_ns()
+        run(*arguments)
+        return time.perf_counter_ns() - start
+
+
+class Gpu:
+    """Lent memory and calls on a CUDA device: on a stream that is not the default one, which alone is waited for."""
+
+    def __init__(self) -> None:
+        """Initialise the device."""
+        from cuda.bindings import driver  # noqa: PLC0415 - not on a CPU
+
+        self.driver = driver
+        self.device = torch.device("cuda", torch.cuda.current_device())
+        self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        torch.cuda.set_stream(self.stream)
+        self.begin, self.end = (_event() for _ in range(2))
+        self._record()
+        self.spare = torch.zeros(1, device=self.device)
+        self.wake()
+        self.mapped: dict[int, int] = {}
+
+    def _record(self) -> None:
+        self.begin.record(self.stream)
+        self.end.record(self.stream)
+
+    def _done(self, answer: tuple[Any, ...]) -> Any:
+        status, *values = answer
+        if status != self.driver.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"lent memory cannot be mapped: {status!r}")
+        return values[0] if values else None
+
+    def map(self, tensor: Any, fd: int) -> torch.Tensor:
+        """The tensor that a descriptor lends."""
+        driver = self.driver
+        kind = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+        handle = self._done(driver.cuMemImportFromShareableHandle(fd, kind))
+        os.close(fd)
+        address = int(self._done(driver.cuMemAddressReserve(tensor.size, 0, 0, 0)))
+        self._done(driver.cuMemMap(address, tensor.size, 0, handle, 0))
+        access = driver.CUmemAccessDesc()
+        access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+        access.location.id = self.device.index
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        self._done(driver.cuMemSetAccess(address, tensor.size, [access], 1))
+        self._done(driver.cuMemRelease(handle))
+        dtype = _DTYPES[tensor.dtype]
+        length = math.prod(tensor.shape) * dtype.itemsize
+        self.mapped[address + tensor.offset] = tensor.size
+        if length == 0:
+            return torch.empty(tensor.shape, dtype=dtype, device=self.device)
+        seen = torch.as_tensor(_Bytes(address + tensor.offset, length), device=self.device)
+        return seen.view(dtype).view(tensor.shape)
+
+    def unmap(self, held: list[Any]) -> None:
+        """Give lent memory back. A kernel that still works on it faults, and that is its own doing."""
+        self.stream.synchronize()
+        for tensor in held:
+            start = tensor.data_ptr() if isinstance(tensor, torch.Tensor) else 0
+            size = self.mapped.pop(start, 0)
+            if size:
+                page = start - start % _GRANULE
+                self._done(self.driver.cuMemUnmap(page, size))
+                self._done(self.driver.cuMemAddressFree(page, size))
+
+    def wake(self) -> None:
+        """Have the device work for this process, as it will in a call: it changes between processes in some 0.1 ms, and
+        a processor that stood still is slow at first."""
+        until = time.perf_counter_ns() + _WAKING_NS
+        while time.perf_counter_ns() < until:
+            self.call(self.spare.zero_, [])
+
+    def call(self, run: Callable[..., object], arguments: list[Any]) -> int:
+        """Run until the stream is through; returns the ns it took by the device's own events."""
+        self.begin.record(self.stream)
+        run(*arguments)
+        self.end.record(self.stream)
+        self.stream.synchronize()
+        return int(self.begin.elapsed_time(self.end) * 1e6)
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+class _Bytes:
+    """Device memory as torch takes it in without a copy."""
+
+    def __init__(self, address: int, length: int) -> None:
+        self.__cuda_array_interface__ = {
+            "shape": (length,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "version": 3,
+        }
+
+
 class Server:
     """One candidate's life: load, bind, call, …"""
 
-    def __init__(self, wire: socket.socket) -> None:
+    def __init__(self, wire: socket.socket, device: Host | Gpu) -> None:
         """Serve tasks that come over `wire`."""
         self.wire = wire
+        self.device = device
         self.run: Callable[..., object] = _nothing
         self.slots: dict[int, list[Any]] = {}
         self.bell: Doorbell | None = None
@@ -100,6 +221,9 @@ class Server:
             for _ in range(_SPINS):
                 if words[RING] != self.rung:
                     self._call(self.bell)
+                elif words[ASK] != words[AWAKE]:
+                    self.device.wake()
+                    words[AWAKE] = words[ASK]
             try:
                 self.wire.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
             except BlockingIOError:
@@ -110,31 +234,30 @@ class Server:
         match task:
             case Load():
                 torch.set_num_threads(task.threads)
+                torch.set_grad_enabled(False)
                 self.bell, self.rung = Doorbell(fds[1]), 0
                 self.run = _load(task, fds[0])
                 return Done()
             case Bind():
-                tensors = {t.name: _map(t, fd) for t, fd in zip(task.tensors, fds, strict=True)}
+                tensors = {t.name: self.device.map(t, fd) for t, fd in zip(task.tensors, fds, strict=True)}
                 self.slots[task.slot] = [tensors[a] if isinstance(a, str) else a for a in task.arguments]
                 return Done()
             case Release():
-                del self.slots[task.slot]
+                self.device.unmap(self.slots.pop(task.slot))
                 return Done()
             case _:
                 raise ValueError(f"unknown task {task!r}")
 
     def _call(self, bell: Doorbell) -> None:
         self.rung = bell.words[RING]
-        start = time.perf_counter_ns()
         try:
             held = self.slots[bell.words[SLOT]]
-            with torch.no_grad():
-                self.run(*(bell.number(x) if isinstance(x, int) else x for x in held))
+            taken = self.device.call(self.run, [bell.number(x) if isinstance(x, int) else x for x in held])
         except Exception as error:  # noqa: BLE001 - as above
             self.wire.send(pack(Raised(text=_describe(error))))
             bell.answer(self.rung, 0, failed=True)
             return
-        bell.answer(self.rung, time.perf_counter_ns() - start, failed=False)
+        bell.answer(self.rung, taken, failed=False)
 
 
 def _nothing(*_: object) -> None:
@@ -164,15 +287,6 @@ def _load(task: Load, fd: int) -> Callable[..., object]:
     return run
 
 
-def _map(tensor: Any, fd: int) -> torch.Tensor:
-    memory = mmap.mmap(fd, tensor.size)
-    os.close(fd)
-    dtype, count = _DTYPES[tensor.dtype], math.prod(tensor.shape)
-    if count == 0:
-        return torch.empty(tensor.shape, dtype=dtype)
-    return torch.frombuffer(memory, dtype=dtype, count=count, offset=tensor.offset).view(tensor.shape)
-
-
 def _describe(error: BaseException) -> str:
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "/tmp/" in f.filename]  # noqa: S108
     place = f" (line {frames[-1].lineno})" if frames else ""
@@ -180,13 +294,14 @@ def _describe(error: BaseException) -> str:
 
 
 def main() -> None:
-    """Arguments: the socket's descriptor, four limits (see `limit_resources`), then `--fork` or nothing."""
+    """Arguments: the socket's descriptor, four limits (see `limit_resources`), then `--fork`, `--gpu` or nothing."""
     arguments = sys.argv[1:]
     limit_resources(*(int(text) for text in arguments[1:5]))
     wire = socket.socket(fileno=int(arguments[0]))
     if "--fork" not in arguments:
+        device = Gpu() if "--gpu" in arguments else Host()
         wire.send(pack(Ready(torch=torch.__version__)))
-        Server(wire).serve()
+        Server(wire, device).serve()
         return
     wire.send(pack(Ready(torch=torch.__version__)))
     gc.freeze()
@@ -195,7 +310,7 @@ def main() -> None:
         child = os.fork()
         if child == 0:
             with contextlib.suppress(BaseException):
-                Server(wire).serve()
+                Server(wire, Host()).serve()
                 os._exit(0)
             os._exit(1)
         _, status = os.waitpid(child, 0)

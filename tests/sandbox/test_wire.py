@@ -41,6 +41,7 @@ def speak(contract, monkeypatch) -> Iterator[Start]:
     """Start a worker that is a script, and not ours; short waits."""
     monkeypatch.setattr("bot.verify.calls.LOAD_SECONDS", 0.6)
     monkeypatch.setattr("bot.verify.calls.CALL_SECONDS", 0.6)
+    monkeypatch.setattr("bot.verify.calls.Worker.call_seconds", 0.6)
     monkeypatch.setattr("bot.verify.calls.READY_SECONDS", 5.0)
     real = module.worker_command
     started: list[Worker] = []

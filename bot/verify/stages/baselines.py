@@ -4,15 +4,18 @@ The bar is, of the baselines that are available and right on all scored cells, t
 time. A named incumbent or official kernel that is inaccurate stays, marked less accurate: it must be beaten too.
 """
 
+import importlib.metadata
 import importlib.util
 import math
 import statistics
+
+from packaging.version import Version
 
 from bot.contract.schema import Requires
 from bot.errors import InfrastructureError
 from bot.evaluation import BaselineState, BaselineTime
 from bot.verify.calls import Answered, Failure, Worker
-from bot.verify.cases import cell_recipe, make_case
+from bot.verify.cases import cell_recipe
 from bot.verify.exam import Exam, Kernel
 
 NULL_CALLS = 24
@@ -32,10 +35,11 @@ def screen_baselines(exam: Exam) -> None:
         return
     best = math.inf
     for kernel, declared in exam.baselines_planned:
-        if declared is not None and declared.requires is not None and not _importable(declared.requires):
-            _note(exam, kernel, "unavailable", note=f"{declared.requires.module} cannot be imported")
+        missing = _missing(exam, declared.requires) if declared is not None and declared.requires is not None else ""
+        if missing:
+            _note(exam, kernel, "unavailable", note=missing)
             continue
-        with exam.worker() as worker:
+        with exam.baseline_worker(kernel) as worker:
             if not exam.overhead_ns:
                 exam.overhead_ns = _overhead(exam, worker)
             failed = worker.load(kernel.source)
@@ -67,8 +71,21 @@ def _note(exam: Exam, kernel: Kernel, state: str, *, less_accurate: bool = False
     )
 
 
-def _importable(requires: Requires) -> bool:
-    return importlib.util.find_spec(requires.module) is not None
+def _missing(exam: Exam, requires: Requires) -> str:
+    """What a baseline needs and this machine has not; nothing when all is there."""
+    architecture = exam.gpu.capability if exam.gpu else ""
+    if requires.architectures and architecture not in requires.architectures:
+        return f"is for {', '.join(requires.architectures)}; this device is {architecture or 'none of them'}"
+    if importlib.util.find_spec(requires.module) is None:
+        return f"{requires.module} cannot be imported"
+    if requires.minimum is None:
+        return ""
+    name = requires.distribution or requires.module
+    try:
+        found = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return f"no version of {name} is on record"
+    return "" if Version(found) >= Version(requires.minimum) else f"{name} {found} is older than {requires.minimum}"
 
 
 def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
@@ -101,7 +118,7 @@ def _overhead(exam: Exam, worker: Worker) -> int:
     slot = worker.bind(recipe.axes, recipe.absent)
     if failed is not None or isinstance(slot, Failure):
         raise InfrastructureError("a kernel that does nothing cannot be called: the worker is broken")
-    case = make_case(exam.contract, recipe, stream, static=stream)
+    case = exam.make(recipe, stream, static=stream)
     answers = [worker.call(slot, case, stream.child(number)) for number in range(NULL_CALLS)]
     worker.release(slot)
     times = [answer.envelope_ns for answer in answers if isinstance(answer, Answered)]
@@ -120,7 +137,7 @@ def _clean_times(exam: Exam, kernel: Kernel, worker: Worker) -> dict[str, Baseli
             return slot
         taken: list[int] = []
         for number in range(WARM_UPS + CLEAN_CALLS):
-            case = make_case(exam.contract, recipe, stream.child(number), static=stream)
+            case = exam.make(recipe, stream.child(number), static=stream)
             answer = worker.call(slot, case, stream.child("call", number))
             if not isinstance(answer, Answered):
                 return answer

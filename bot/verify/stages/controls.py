@@ -138,7 +138,7 @@ def _plain(house: House, file: str, first: Sequence[Turn] | None) -> ControlResu
     """A kernel of the contract's: a control from the places that must see it on; a faithful variant all through. One
     that does not even run is the contract's mistake."""
     exam = house.exam
-    turns = [*first, *(turn for turn in exam.turns if turn not in first)] if first is not None else _once(exam)
+    turns = [*first, *(turn for turn in _asked(exam) if turn not in first)] if first is not None else _once(exam)
     task = Task(relations=file == _related(exam)) if first is None else Task(enough=STRONG)
     found = house.sit(file, exam.loaded.read(file), turns, task)
     if isinstance(found, Failure):
@@ -150,7 +150,7 @@ def _variant(house: House, variant: Variant, names: Sequence[str]) -> ControlRes
     """A composed one. A gate may open or shut by what came before, so gated ones are asked in the exam's own order."""
     # A graded one is asked where the plain one must be seen and nowhere else: a mild one would pass all of it slowly.
     exam = house.exam
-    turns = _first(exam, names) if variant.kind == "graded" else exam.turns
+    turns = _first(exam, names) if variant.kind == "graded" else _asked(exam)
     found = house.sit(variant.file, variant.source, turns, Task())
     text, severity = f"{variant.kind}: {variant.description}", variant.severity
     if isinstance(found, Failure):
@@ -176,7 +176,12 @@ def _related(exam: Exam) -> str:
 
 def _once(exam: Exam) -> list[Turn]:
     """Every question, none a second time."""
-    return [turn for turn in exam.turns if not turn.again]
+    return [turn for turn in _asked(exam) if not turn.again]
+
+
+def _asked(exam: Exam) -> list[Turn]:
+    """The exam's order. What only a GPU can answer in time is not asked of kernels of ours, which run on the CPU."""
+    return [turn for turn in exam.turns if exam.on_host(turn.index)]
 
 
 def _first(exam: Exam, names: Sequence[str]) -> list[Turn]:
@@ -186,7 +191,7 @@ def _first(exam: Exam, names: Sequence[str]) -> list[Turn]:
         name = exam.checks[turn.index].recipe.name
         return name in names or name.rpartition("/")[2] in names
 
-    return [turn for turn in exam.turns if sees(turn)]
+    return [turn for turn in _asked(exam) if sees(turn)]
 
 
 def _finite(margin: float) -> float | None:

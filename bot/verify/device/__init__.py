@@ -1,0 +1,1 @@
+"""What the verifier does on a CUDA device."""

@@ -1,0 +1,354 @@
+"""The verifier's program that compiles a candidate without a GPU and reads its machine code: one Inspection on standard
+input, one JSON line out. Three processes: the builder's sandbox, in which foreign code runs and which only yields
+binaries; the reader's, in which they are taken apart; and this one, which believes bounded JSON of the second alone.
+
+Which binaries there are is the candidate's to say all the same: what counts in an exam is measured, never declared.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import mmap
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from bot.contract.load import LoadedContract, load_contract, problems_of
+from bot.contract.schema import Contract, ScalarInput, TensorInput, Workload
+from bot.errors import DataError, InfrastructureError, UsageError
+from bot.evaluation import Architecture, Broken, Build, Inspected, Inspection
+from bot.verify import cpus
+from bot.verify.artefacts import (
+    BUILDER,
+    CLAIMS,
+    NUMBERS,
+    READER,
+    ROOM,
+    Argument,
+    Claim,
+    Compile,
+    Compiled,
+    Declarations,
+    Declared,
+    Kernels,
+    Read,
+    Task,
+)
+from bot.verify.protocol import MAX_PACKET, TEXT_LIMIT, Raised, Ready, pack, parse
+from bot.verify.resources import exceeded, read_resources
+from bot.verify.sandbox import Kind, Limits, Sandbox
+
+READY_SECONDS = 60.0
+BUILD_SECONDS = 180.0
+READ_SECONDS = 90.0
+_POLL_SECONDS = 0.25
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
+
+class _FailedError(Exception):
+    """A sandboxed process did not do as asked; the text says why, and is no fault of ours."""
+
+
+class Room:
+    """A sandboxed program that answers one message with one message. Use as a context manager."""
+
+    def __init__(self, kind: Kind, modules: tuple[str, ...], cpu: set[int]) -> None:
+        """Start it; the first task waits for it."""
+        self._cpu = cpu
+        self._sandbox = Sandbox(kind, cpus=cpu, limits=Limits(), modules=modules)
+        self._up = False
+
+    def _await(self) -> None:
+        try:
+            claim = self._answer(READY_SECONDS)
+        except _FailedError as error:
+            raise InfrastructureError(f"a sandbox did not come up: {error}\n{self._sandbox.output.text()}") from None
+        if not isinstance(claim, Ready):
+            raise InfrastructureError("a sandbox did not come up: unexpected answer")
+        self._sandbox.pin(self._cpu)
+
+    def ask(self, task: Task, fds: Sequence[int], seconds: float) -> Claim:
+        """Send a task, return what it says.
+
+        Raises:
+            _FailedError: it ended, was late, or said nothing that belongs here.
+            InfrastructureError: it did not come up.
+        """
+        if not self._up:
+            self._await()
+            self._up = True
+        with contextlib.suppress(OSError):
+            socket.send_fds(self._sandbox.wire, [pack(task)], list(fds))
+        claim = self._answer(seconds)
+        if isinstance(claim, Raised):
+            raise _FailedError(claim.text)
+        return claim
+
+    def _answer(self, seconds: float) -> Claim:
+        wire, deadline = self._sandbox.wire, time.monotonic() + seconds
+        wire.settimeout(_POLL_SECONDS)
+        while True:
+            try:
+                data, _, flags, _ = wire.recvmsg(MAX_PACKET)
+            except TimeoutError:
+                self._look(deadline, seconds)
+                continue
+            except OSError:
+                data, flags = b"", 0
+            if not data:
+                raise _FailedError(self._ending())
+            if flags & socket.MSG_TRUNC:
+                raise _FailedError("sent a message larger than any answer")
+            try:
+                return CLAIMS.validate_python(parse(data))
+            except (ValueError, ValidationError):
+                raise _FailedError("sent a message that is none of the protocol's") from None
+
+    def _look(self, deadline: float, seconds: float) -> None:
+        limit = self._sandbox.limits.resident
+        if self._sandbox.resident_bytes() > limit:
+            raise _FailedError(f"used more than {limit >> 30} GiB of memory")
+        if time.monotonic() >= deadline:
+            raise _FailedError(f"did not answer within {seconds:.0f} s")
+
+    def _ending(self) -> str:
+        for _ in range(50):
+            ended = self._sandbox.ended()
+            if ended is not None:
+                return ended
+            time.sleep(0.01)
+        return "the process closed its connection"
+
+    def __enter__(self) -> "Room":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sandbox.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Binary:
+    """One cubin, and by kernel the shared memory its launch adds, as the builder says."""
+
+    data: bytes
+    dynamic_shared: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What one build left; `note`: why `run` stopped after some launches, or that there were too many binaries."""
+
+    binaries: list[_Binary]
+    note: str
+
+
+def inspect(order: Inspection, loaded: LoadedContract) -> Inspected:
+    """Compile a candidate and read what came of it, in two sandboxes of its own.
+
+    Raises:
+        InfrastructureError: a sandbox cannot be put up, or NVIDIA's programs are missing.
+    """
+    tools = find_tools()
+    ours, theirs = cpus.split()
+    with Room(order.sandbox, BUILDER, theirs) as builder, Room(order.sandbox, READER, ours) as reader:
+        return examine(order, loaded.contract, builder, reader, tools)
+
+
+def examine(order: Inspection, contract: Contract, builder: Room, reader: Room, tools: str) -> Inspected:
+    """Compile for each architecture twice, read what came of it, and hold it against what the file declares.
+
+    Raises:
+        InfrastructureError: a sandbox did not come up.
+    """
+    started = time.monotonic()
+    workload = _anchor(contract)
+    look = _Look(order.source.encode() or b"\n", _arguments(contract, workload), builder, reader, tools)
+    read = read_resources(look.declared())
+    resources = {} if isinstance(read, list) else read
+    refusals = [f"{problem.path}: {problem.reason}" for problem in read] if isinstance(read, list) else []
+    for architecture in order.architectures:
+        try:
+            look.compile(architecture)
+        except _FailedError as error:
+            refusals.append(f"{architecture}: {error}")
+    return Inspected(
+        workload=workload.name,
+        builds=look.builds,
+        refusals=[*refusals, *exceeded(resources, look.builds)],
+        differences=look.differences,
+        notes=look.notes,
+        seconds=time.monotonic() - started,
+    )
+
+
+class _Look:
+    """One candidate's builds, as they come."""
+
+    def __init__(
+        self, source: bytes, arguments: list[Argument | float | int | None], builder: Room, reader: Room, tools: str
+    ) -> None:
+        self._source, self._arguments = source, arguments
+        self._builder, self._reader, self._tools = builder, reader, tools
+        self.builds: list[Build] = []
+        self.differences: list[str] = []
+        self.notes: list[str] = []
+
+    def declared(self) -> Declared:
+        """What the file declares."""
+        try:
+            with _memory(self._source) as fd:
+                claim = self._reader.ask(Declarations(size=len(self._source)), [fd], READ_SECONDS)
+        except _FailedError as error:
+            return Declared(wrong=f"cannot be found: {error}"[:TEXT_LIMIT])
+        return claim if isinstance(claim, Declared) else Declared(wrong="cannot be found")
+
+    def compile(self, architecture: Architecture) -> None:
+        """Two builds for one architecture; the first one's kernels are kept.
+
+        Raises:
+            _FailedError: it does not compile, or there is nothing to compile.
+        """
+        first = self._build(architecture)
+        if first.note:
+            self.notes.append(f"{architecture}: {first.note}")
+        kernels = self._read(first.binaries, architecture)
+        self.builds += kernels
+        second = self._build(architecture)
+        if [b.data for b in first.binaries] != [b.data for b in second.binaries]:
+            self.differences += _differences(kernels, self._read(second.binaries, architecture), architecture)
+
+    def _build(self, architecture: Architecture) -> _Made:
+        with _memory(self._source) as source, _memory(b"", ROOM) as room:
+            task = Compile(
+                architecture=architecture,
+                size=len(self._source),
+                room=ROOM,
+                arguments=self._arguments,
+            )
+            claim = self._builder.ask(task, [source, room], BUILD_SECONDS)
+            if not isinstance(claim, Compiled):
+                raise _FailedError("answered something that was not asked")
+            if claim.broken:
+                raise _FailedError(f"does not compile: {claim.stopped}")
+            if not claim.binaries:
+                raise _FailedError("nothing compiled" + (f": {claim.stopped}" if claim.stopped else ""))
+            with mmap.mmap(room, ROOM, prot=mmap.PROT_READ) as memory:
+                place, binaries = 0, []
+                for kept in claim.binaries:
+                    binaries.append(_Binary(memory[place : place + kept.size], kept.dynamic_shared))
+                    place += kept.size
+        note = f"run stopped after {len(binaries)} binaries: {claim.stopped}" if claim.stopped else ""
+        return _Made(binaries, note or (f"{claim.left_out} binaries were left out" if claim.left_out else ""))
+
+    def _read(self, binaries: Sequence[_Binary], architecture: Architecture) -> list[Build]:
+        builds: list[Build] = []
+        for binary in binaries:
+            with _memory(binary.data or b"\0") as fd:
+                claim = self._reader.ask(Read(size=max(len(binary.data), 1), tools=self._tools), [fd], READ_SECONDS)
+            if not isinstance(claim, Kernels) or not claim.kernels:
+                raise _FailedError("one of its binaries holds no kernel")
+            digest = hashlib.sha256(binary.data).hexdigest()
+            for kernel in claim.kernels:
+                figures = kernel.model_dump()
+                figures["shared_bytes"] += binary.dynamic_shared.get(kernel.name, 0)
+                name = figures.pop("name")
+                builds.append(Build(kernel=name, architecture=architecture, cubin_sha256=digest, **figures))
+        return builds
+
+
+def _differences(first: Sequence[Build], second: Sequence[Build], architecture: Architecture) -> Iterator[str]:
+    """Where two builds of the same source are not the same."""
+    if [b.kernel for b in first] != [b.kernel for b in second]:
+        yield f"{architecture}: {len(first)} kernels, then {len(second)}: other ones, or in another order"
+        return
+    for one, other in zip(first, second, strict=True):
+        if one != other:
+            before, after = one.model_dump(), other.model_dump()
+            changed = [key for key in before if before[key] != after[key] and key != "cubin_sha256"]
+            figures = ", ".join(f"{key} {before[key]} and {after[key]}" for key in changed)
+            yield f"{architecture}: {one.kernel}: {figures or 'the same figures, other bytes'}"
+
+
+def _anchor(contract: Contract) -> Workload:
+    """The anchor for a GPU; of a contract without one, that for a CPU."""
+    on_gpu = any("cuda" in workload.device for workload in contract.workloads)
+    return contract.anchor("cuda" if on_gpu else "cpu")
+
+
+def _arguments(contract: Contract, workload: Workload) -> list[Argument | float | int | None]:
+    """What `run` gets: tensors of the workload's shapes, all optional ones, numbers as the contract sets them."""
+    arguments: list[Argument | float | int | None] = []
+    for spec in contract.inputs.values():
+        if isinstance(spec, ScalarInput):
+            arguments.append(int(spec.value) if spec.dtype == "int" else spec.value)
+            continue
+        numbers = _offsets(spec, contract, workload)
+        arguments.append(Argument(shape=list(contract.shape(spec, workload.axes)), dtype=spec.dtype, numbers=numbers))
+    outputs = [Argument(shape=list(contract.shape(o, workload.axes)), dtype=o.dtype) for o in contract.outputs.values()]
+    return [*arguments, *outputs]
+
+
+def _offsets(spec: TensorInput, contract: Contract, workload: Workload) -> list[int] | None:
+    """Values of an input that a kernel may have to look at before it can launch."""
+    if spec.offsets_of is None:
+        return None
+    lengths = contract.sizes(workload.axes)[spec.offsets_of]
+    sums = [0]
+    for length in lengths if isinstance(lengths, list) else [lengths]:
+        sums.append(sums[-1] + length)
+    return sums if len(sums) <= NUMBERS else None
+
+
+def find_tools() -> str:
+    """The folder of cuobjdump and nvdisasm, which the triton wheel carries.
+
+    Raises:
+        InfrastructureError: they are not there.
+    """
+    found = importlib.util.find_spec("triton")
+    for place in found.submodule_search_locations or [] if found is not None else []:
+        folder = Path(place) / "backends" / "nvidia" / "bin"
+        if (folder / "cuobjdump").exists() and (folder / "nvdisasm").exists():
+            return str(folder)
+    raise InfrastructureError("machine code cannot be read here: cuobjdump and nvdisasm are missing; install triton")
+
+
+@contextlib.contextmanager
+def _memory(data: bytes, size: int = 0) -> Iterator[int]:
+    """A sealed memfd that holds `data`, or `size` empty bytes."""
+    fd = os.memfd_create("proctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(fd, max(len(data), size))
+        os.pwrite(fd, data, 0)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def main() -> int:
+    """Inspect; 0 when something was found, refused or not, 2 when nothing could be."""
+    said: Inspected | Broken
+    try:
+        order = Inspection.model_validate_json(sys.stdin.buffer.read())
+        said = inspect(order, load_contract(Path(order.contracts_dir), order.contract))
+    except ValidationError as error:
+        said = Broken(cause="usage", text=str(DataError("inspection", problems_of(error))))
+    except UsageError as error:
+        said = Broken(cause="usage", text=str(error))
+    except InfrastructureError as error:
+        said = Broken(cause="infrastructure", text=str(error))
+    sys.stdout.write(said.model_dump_json() + "\n")
+    sys.stdout.flush()
+    return 2 if isinstance(said, Broken) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

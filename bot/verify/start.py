@@ -1,0 +1,71 @@
+"""Which worker and which drawer a device wants, and what it is. What needs CUDA is imported here, when asked for."""
+
+import os
+from pathlib import Path
+
+from bot import digest
+from bot.contract.schema import Contract, Device
+from bot.evaluation import Gpu, GpuState
+from bot.verify import cpus
+from bot.verify.calls import Worker
+from bot.verify.cases import HOST, Drawer
+from bot.verify.sandbox import Kind
+
+
+def start_worker(
+    contract: Contract, device: Device, kind: Kind, *, fork: bool = False, ours: str | None = None
+) -> Worker:
+    """Start a worker; it gets ready by itself. One that forks is for kernels of ours, which always run on the CPU: CUDA
+    does not survive a fork. `ours`: the source of a baseline, whose compiled kernels a GPU's worker may keep.
+
+    Raises:
+        InfrastructureError: it cannot be started.
+    """
+    own, theirs = cpus.split()
+    if device == "cpu" or fork:
+        return Worker(contract, kind, theirs, start_cpus=own, fork=fork)
+    from bot.verify.gpu_calls import GpuWorker  # noqa: PLC0415 - needs CUDA
+
+    cache = None if ours is None else str(_cache_of(ours))
+    return GpuWorker(contract, kind, theirs, start_cpus=own, cache=cache)
+
+
+def _cache_of(source: str) -> Path:
+    """Where the compiled kernels of a baseline are kept. Every worker has a uid of its own, so all may write there."""
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    folder = home / "proctor" / "baselines" / digest.of_bytes(source.encode())
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o777)
+    return folder
+
+
+def drawer_for(device: Device) -> Drawer:
+    """Where an exam draws its cells.
+
+    Raises:
+        InfrastructureError: there is no such device.
+    """
+    if device == "cpu":
+        return HOST
+    from bot.verify.device import cuda  # noqa: PLC0415 - as above
+
+    cuda.device()
+    return cuda.CudaDrawer()
+
+
+def gpu_facts(device: Device) -> Gpu | None:
+    """What a GPU is and can do; None on a CPU."""
+    if device == "cpu":
+        return None
+    from bot.verify.device.facts import facts  # noqa: PLC0415 - as above
+
+    return facts()
+
+
+def gpu_state(device: Device) -> GpuState | None:
+    """A GPU's clock, temperature and company now; None on a CPU."""
+    if device == "cpu":
+        return None
+    from bot.verify.device.facts import state  # noqa: PLC0415 - as above
+
+    return state()

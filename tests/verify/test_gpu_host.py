@@ -1,0 +1,145 @@
+"""What a GPU exam does on the host, tried without a GPU: plan, mounts, noise, order of rows, needs of baselines."""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bot.contract.load import load_contract
+from bot.contract.schema import Requires, TensorInput
+from bot.evaluation import Gpu, Job
+from bot.verify.calls import Worker
+from bot.verify.cases import HOST, HOST_ELEMENTS
+from bot.verify.compare import _order
+from bot.verify.doorbell import ASK, AWAKE
+from bot.verify.exam import Exam
+from bot.verify.oracle import _factors, _noise, load_oracle
+from bot.verify.philox import Stream
+from bot.verify.plan import plan_checks
+from bot.verify.sandbox import GpuAccess, _bwrap_arguments, _environment, _mounts
+from bot.verify.stages.baselines import _missing
+from bot.verify.stages.timing import disturbed
+from tests.sandbox.conftest import everything
+
+CONTRACTS = Path(__file__).parents[2] / "contracts"
+H200 = Gpu(
+    capability="sm_90",
+    driver="580",
+    cuda="13.0",
+    memory_bytes=1,
+    cache_bytes=1,
+    bytes_per_second=1.0,
+    operations_per_second=1.0,
+)
+
+
+def exam(contract: str) -> Exam:
+    loaded = load_contract(CONTRACTS, contract)
+    job = Job(contracts_dir=str(CONTRACTS), contract=contract, candidate_name="", source="", mode="exam", device="cuda")
+    return Exam(job, loaded, load_oracle(loaded.folder), bytes(32), lambda _: None, None, HOST, gpu=H200)
+
+
+@pytest.mark.parametrize("contract", ["kda_prefill", "rmsnorm"])
+def test_parts_of_inputs_are_changed_where_the_host_can_compare(contract: str) -> None:
+    held = exam(contract)
+    checks = [check for check in plan_checks(held) if check.stage == "influence"]
+    assert checks
+    for check in checks:
+        for spec in held.contract.inputs.values():
+            if isinstance(spec, TensorInput):
+                assert math.prod(held.contract.shape(spec, check.recipe.axes)) < HOST_ELEMENTS
+
+
+def test_a_scored_cell_is_drawn_once_in_an_exam_on_a_gpu() -> None:
+    held = exam("rmsnorm")
+    names = [check.recipe.name for check in plan_checks(held) if check.stage == "correctness"]
+    assert all(names.count(f"{w.name}/{r}") == 1 for w, r in held.scored())
+
+
+def test_only_a_gpu_worker_sees_a_compiler_the_driver_and_its_device() -> None:
+    access = GpuAccess("GPU-1", ("/dev/null", "/dev/zero"), "/usr/lib/elsewhere/driver")
+    plain, seen = (dict(_mounts(gpu)) for gpu in (None, access))
+    assert "/usr/include" in seen
+    assert "/usr/include" not in plain
+    assert not {"/cache"} & {*plain.values(), *seen.values()}
+    arguments = _bwrap_arguments("bwrap", [], limits(), 3, access)
+    assert [arguments[i + 1] for i, word in enumerate(arguments) if word == "--dev-bind"] == list(access.nodes)
+    assert _environment(access)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+
+
+def test_only_what_is_ours_keeps_a_folder_that_it_may_write_to(tmp_path: Path) -> None:
+    access = GpuAccess("GPU-1", (), "/usr/lib", cache=str(tmp_path))
+    mounts = _mounts(access)
+    arguments = _bwrap_arguments("bwrap", mounts, limits(), 3, access)
+    writable = [arguments[i + 2] for i, word in enumerate(arguments) if word == "--bind"]
+    assert writable == ["/cache"]
+    assert "--bind" not in _bwrap_arguments(
+        "bwrap", _mounts(dataclasses.replace(access, cache=None)), limits(), 3, access
+    )
+
+
+def limits():
+    from bot.verify.sandbox import Limits
+
+    return Limits()
+
+
+@pytest.mark.parametrize("count", [5, (1 << 20) - 1, 1 << 20, (1 << 21) + 7])
+def test_noise_goes_round_the_shared_factors(count: int) -> None:
+    """Whatever the size, neighbours are multiplied by neighbours, and none is further off than one rounding."""
+    factors = _factors(2.0**-9, torch.device("cpu"))
+    ones = torch.ones(count, dtype=torch.float64)
+    got = _noise(2.0**-9, Stream.from_salt(b"", "noise"), torch.device("cpu"))(ones)
+    start = int((factors == got[0]).nonzero()[0])
+    assert torch.equal(got, factors[(start + torch.arange(count)) % len(factors)])
+
+
+def test_rows_are_ordered_alike_on_both_devices() -> None:
+    """By group and then by value; the GPU's way of it runs on the CPU too."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randint(0, 9, (7, 30), generator=generator).double()
+    group = torch.randint(0, 4, (7, 30), generator=generator)
+    by_value = torch.argsort(rows.flatten(), stable=True)
+    by_group = torch.argsort(group.flatten()[by_value], stable=True)
+    assert np.array_equal(by_value[by_group].numpy(), _order(rows, group))
+
+
+def test_a_call_beside_somebody_else_does_not_count() -> None:
+    quiet = [(510_000, 512_000), (508_000, 530_000), (514_000, 511_000)]
+    assert disturbed(quiet) == set()
+    assert disturbed([*quiet, (511_000, 900_000)]) == {3}
+    assert disturbed([(0, 0), (0, 0)]) == set()
+    assert disturbed([]) == set()
+
+
+def test_a_baseline_says_what_it_lacks() -> None:
+    held = exam("rmsnorm")
+    assert _missing(held, Requires(module="torch")) == ""
+    assert _missing(held, Requires(module="torch", minimum="1.0", architectures=["sm_90"])) == ""
+    assert _missing(held, Requires(module="no_such_module")) == "no_such_module cannot be imported"
+    assert "older than 999" in _missing(held, Requires(module="torch", minimum="999"))
+    assert "is for sm_100; this device is sm_90" in _missing(held, Requires(module="torch", architectures=["sm_100"]))
+    assert "no version" in _missing(held, Requires(module="math", minimum="1"))
+
+
+@pytest.mark.sandbox
+def test_a_waiting_worker_says_that_it_is_awake() -> None:
+    loaded = load_contract(CONTRACTS, "rmsnorm")
+    with Worker(loaded.contract, "bubblewrap", everything()) as worker:
+        assert worker.load("def run(*_):\n    pass\n") is None
+        words = worker._bell.words
+        words[ASK] = 41
+        assert any(words[AWAKE] == 41 for _ in range(10_000_000))
+
+
+def test_without_a_device_a_gpu_exam_names_what_is_missing() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a device")
+    cuda = pytest.importorskip("bot.verify.device.cuda", reason="needs the extra [gpu]")
+    from bot.errors import InfrastructureError
+
+    with pytest.raises(InfrastructureError, match="no CUDA device can be used here"):
+        cuda.device()
