@@ -2,7 +2,8 @@
 
 A header is the module's docstring: a sentence or two, then `key: value` lines. `expected` names verdicts, joined by
 `or`: a kind of verdict, `accepted`, or `not improved` (whatever it does, it gains nothing). `least` is the time that
-each counted call must at least be measured at: load lengthens a call, only a cheat shortens it.
+each counted call must at least be measured at: load lengthens a call, only a cheat shortens it. `device: cuda` is for
+a kernel that needs a GPU.
 """
 
 import ast
@@ -17,6 +18,7 @@ from typing import Literal, get_args
 
 import pytest
 
+from bot.contract.schema import Device
 from bot.evaluation import Evaluation, Job, Mode, Preparation
 from bot.launch import Resident
 from bot.verdict import Kind, Verdict, decide
@@ -27,6 +29,7 @@ CONTRACTS = {
     "rmsnorm": TESTS.parent / "contracts",
     "kda_prefill": TESTS.parent / "contracts",
 }
+OPTIONAL = {"least", "device"}
 EXPECTATIONS = {*Kind, "accepted", "not improved"}
 Subject = Literal["class", "hazard"]
 Record = Callable[[str, object], None]
@@ -42,6 +45,7 @@ class Exhibit:
     mode: Mode
     expected: tuple[str, ...]
     least_ns: int
+    device: Device
 
 
 def exhibits(folder: str, subject: Subject) -> list[Exhibit]:
@@ -59,29 +63,33 @@ def parse(file: Path, subject: Subject) -> Exhibit:
     lines = dict(line.split(": ", 1) for line in text.splitlines() if ": " in line and line[0].islower())
     explains = {"class": "mechanism", "hazard": "behaviour"}[subject]
     wrong = set(lines) ^ {subject, explains, "contract", "mode", "expected"}
-    if wrong - {"least"}:
-        raise ValueError(f"{file.name}: header lines missing or unknown: {', '.join(sorted(wrong - {'least'}))}")
+    if wrong - OPTIONAL:
+        raise ValueError(f"{file.name}: header lines missing or unknown: {', '.join(sorted(wrong - OPTIONAL))}")
     expected = tuple(lines["expected"].split(" or "))
     mode = next((mode for mode in get_args(Mode) if mode == lines["mode"]), None)
     if mode is None or lines["contract"] not in CONTRACTS or not EXPECTATIONS.issuperset(expected):
         raise ValueError(f"{file.name}: unknown mode, contract or expectation")
     least = float(lines.get("least", "0 ms").removesuffix(" ms"))
-    return Exhibit(file, lines[subject], lines["contract"], mode, expected, round(least * 1_000_000))
+    device: Device = "cuda" if lines.get("device") == "cuda" else "cpu"
+    return Exhibit(file, lines[subject], lines["contract"], mode, expected, round(least * 1_000_000), device)
 
 
 def examine(exhibit: Exhibit, record: Record) -> tuple[Evaluation, Verdict]:
     """Examine a file and record its row for the table: name, verdict, stage that refused it, milliseconds."""
     if shutil.which("bwrap") is None:
         pytest.skip("bubblewrap is not installed")
+    if exhibit.device == "cuda" and not Path("/dev/nvidiactl").exists():
+        pytest.skip("needs a CUDA device")
     job = Job(
         contracts_dir=str(CONTRACTS[exhibit.contract]),
         contract=exhibit.contract,
         candidate_name="torch_x.py",
         source=exhibit.file.read_text(encoding="utf-8"),
         mode=exhibit.mode,
+        device=exhibit.device,
     )
     begun = time.monotonic()
-    evaluation = resident(exhibit.contract)(job)
+    evaluation = resident(exhibit.contract, exhibit.device)(job)
     verdict = decide([evaluation])
     stage = evaluation.refusal.stage if evaluation.refusal else ""
     milliseconds = f"{(time.monotonic() - begun) * 1000:.0f}"
@@ -90,9 +98,10 @@ def examine(exhibit: Exhibit, record: Record) -> tuple[Evaluation, Verdict]:
 
 
 @functools.cache
-def resident(contract: str) -> Resident:
+def resident(contract: str, device: Device) -> Resident:
     """One verifier a contract and test process: it imports torch once, and is ready when the next file comes."""
-    launcher = Resident(Preparation(contracts_dir=str(CONTRACTS[contract]), contract=contract))
+    wanted = Preparation(contracts_dir=str(CONTRACTS[contract]), contract=contract, device=device)
+    launcher = Resident(wanted)
     atexit.register(launcher.close)
     return launcher
 
