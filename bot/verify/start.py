@@ -1,10 +1,13 @@
 """Which worker and which drawer a device wants, and what it is. What needs CUDA is imported here, when asked for."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from bot import digest
 from bot.contract.schema import Contract, Device
+from bot.errors import InfrastructureError
 from bot.evaluation import Gpu, GpuState
 from bot.verify import cpus
 from bot.verify.calls import Worker
@@ -24,10 +27,21 @@ def start_worker(
     own, theirs = cpus.split()
     if device == "cpu" or fork:
         return Worker(contract, kind, theirs, start_cpus=own, fork=fork)
-    from bot.verify.gpu_calls import GpuWorker  # noqa: PLC0415 - needs CUDA
+    with _extra():
+        from bot.verify.gpu_calls import GpuWorker  # noqa: PLC0415 - needs CUDA
 
     cache = None if ours is None else str(_cache_of(ours))
     return GpuWorker(contract, kind, theirs, start_cpus=own, cache=cache)
+
+
+@contextmanager
+def _extra() -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        raise InfrastructureError(
+            f"this verifier cannot use a GPU: {error}. Whoever installed it must act: the extra [gpu] is missing"
+        ) from error
 
 
 def _cache_of(source: str) -> Path:
@@ -47,7 +61,8 @@ def drawer_for(device: Device) -> Drawer:
     """
     if device == "cpu":
         return HOST
-    from bot.verify.device import cuda  # noqa: PLC0415 - as above
+    with _extra():
+        from bot.verify.device import cuda  # noqa: PLC0415 - as above
 
     cuda.device()
     return cuda.CudaDrawer()
@@ -57,7 +72,8 @@ def gpu_facts(device: Device) -> Gpu | None:
     """What a GPU is and can do; None on a CPU."""
     if device == "cpu":
         return None
-    from bot.verify.device.facts import facts  # noqa: PLC0415 - as above
+    with _extra():
+        from bot.verify.device.facts import facts  # noqa: PLC0415 - as above
 
     return facts()
 
@@ -66,6 +82,7 @@ def gpu_state(device: Device) -> GpuState | None:
     """A GPU's clock, temperature and company now; None on a CPU."""
     if device == "cpu":
         return None
-    from bot.verify.device.facts import state  # noqa: PLC0415 - as above
+    with _extra():
+        from bot.verify.device.facts import state  # noqa: PLC0415 - as above
 
     return state()

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from bot.contract.load import load_contract
 from bot.contract.schema import Requires, TensorInput
+from bot.errors import InfrastructureError
 from bot.evaluation import Gpu, Job
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, HOST_ELEMENTS
@@ -22,6 +24,7 @@ from bot.verify.plan import plan_checks
 from bot.verify.sandbox import GpuAccess, _bwrap_arguments, _environment, _mounts
 from bot.verify.stages.baselines import _missing
 from bot.verify.stages.timing import disturbed
+from bot.verify.start import start_worker
 from tests.sandbox.conftest import everything
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
@@ -139,7 +142,14 @@ def test_without_a_device_a_gpu_exam_names_what_is_missing() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     cuda = pytest.importorskip("bot.verify.device.cuda", reason="needs the extra [gpu]")
-    from bot.errors import InfrastructureError
-
     with pytest.raises(InfrastructureError, match="no CUDA device can be used here"):
         cuda.device()
+
+
+def test_without_the_extra_a_gpu_exam_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("bot.verify.gpu_calls", "bot.verify.device.cuda"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr("bot.verify.device.cuda", raising=False)
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(InfrastructureError, match=r"the extra \[gpu\] is missing"):
+        start_worker(load_contract(CONTRACTS, "rmsnorm").contract, "cuda", "bubblewrap")
