@@ -3,6 +3,8 @@
 Imports that take time stand inside the commands, so that each starts fast (`--version` answers in __main__.py).
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
@@ -13,16 +15,19 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
-from rich.status import Status
 
-from bot.contract.appraisal import Step
-from bot.contract.schema import Device
+from bot.cli_install import app as install_app
 from bot.errors import ProctorError, UsageError
-from bot.evaluation import Commitment, Evaluation, Finding, Job, Mode, Preparation, Progress
-from bot.github.push import Remote
 from bot.sanitize import plain_line
 
 if TYPE_CHECKING:
+    # Records cost a quarter of a second, which `--help` need not pay.
+    from rich.status import Status
+
+    from bot.contract.appraisal import Step
+    from bot.contract.schema import Device
+    from bot.evaluation import Commitment, Evaluation, Finding, Job, Mode, Progress
+    from bot.github.push import Remote
     from bot.handlers.project import Project
 
 app = typer.Typer(
@@ -31,6 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Examine agent-written kernels, and let none in that cheats.",
 )
+app.add_typer(install_app)
 
 RunOption = Annotated[Path, typer.Option("--run", help="Folder in which the jobs of one run leave their documents.")]
 DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the exam runs.")]
@@ -49,9 +55,12 @@ class Settings:
     output: Path | None
     summary: Path | None
     bot_login: str
+    run_url: str | None = None
+    rerun_by: str | None = None
+    """Who had a run of a workflow repeated: GitHub keeps the payload of the first attempt, and its actor."""
 
     @classmethod
-    def read(cls, environment: Mapping[str, str]) -> "Settings":
+    def read(cls, environment: Mapping[str, str]) -> Settings:
         """The variables GitHub Actions sets.
 
         Raises:
@@ -71,6 +80,8 @@ class Settings:
             output=Path(environment["GITHUB_OUTPUT"]) if environment.get("GITHUB_OUTPUT") else None,
             summary=Path(environment["GITHUB_STEP_SUMMARY"]) if environment.get("GITHUB_STEP_SUMMARY") else None,
             bot_login=environment.get("PROCTOR_BOT_LOGIN", "github-actions[bot]"),
+            run_url=_run_url(environment),
+            rerun_by=_rerun_by(environment),
         )
 
 
@@ -92,7 +103,7 @@ def run(arguments: list[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _usage_errors() -> type["typer.BadParameter"]:
+def _usage_errors() -> type[typer.BadParameter]:
     """What typer raises for a wrong command line; its base class has no public name of typer's."""
     base: type[typer.BadParameter] = typer.BadParameter.__mro__[1]
     return base
@@ -115,6 +126,7 @@ def verify(  # noqa: PLR0913 - options of the command line
     ] = False,
 ) -> None:
     """Examine one kernel file on this machine. Exit code: 0 correct, 1 refused, 2 the exam could not be held."""
+    from bot.evaluation import Commitment  # noqa: PLC0415
     from bot.handlers.bundle import write_bundle  # noqa: PLC0415
     from bot.handlers.project import Project, read_candidate  # noqa: PLC0415
     from bot.handlers.verify import exit_code  # noqa: PLC0415
@@ -147,9 +159,10 @@ def verify(  # noqa: PLR0913 - options of the command line
 
 
 def _stay(
-    project: "Project", file: Path, contract: str, device: Device, mode: Mode, sandbox: Literal["bubblewrap", "none"]
+    project: Project, file: Path, contract: str, device: Device, mode: Mode, sandbox: Literal["bubblewrap", "none"]
 ) -> None:
     """Examine a file again and again, until interrupted."""
+    from bot.evaluation import Preparation  # noqa: PLC0415
     from bot.handlers.project import read_candidate  # noqa: PLC0415
     from bot.handlers.watch import watch_file  # noqa: PLC0415
     from bot.launch import Resident  # noqa: PLC0415
@@ -209,7 +222,15 @@ def gate(folder: RunOption = Path("run"), device: DeviceOption = "cpu") -> None:
 
     settings = Settings.read(os.environ)
     github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
-    tools = Gate(github, _remote(settings), Project.find(Path.cwd()), RunFolder(folder), device)
+    tools = Gate(
+        github,
+        _remote(settings),
+        Project.find(Path.cwd()),
+        RunFolder(folder),
+        device,
+        rerun_by=settings.rerun_by,
+        run_url=settings.run_url,
+    )
     passed = handle(read_event(settings.event_name, settings.event_path), tools)
     _say(passed.why)
     if settings.output is not None:
@@ -229,6 +250,7 @@ def agent(
 ) -> None:
     """Second job: let an agent write candidates, each checked as it goes."""
     from bot.agent.task import Budget  # noqa: PLC0415
+    from bot.evaluation import Preparation  # noqa: PLC0415
     from bot.handlers.agent import AgentTools  # noqa: PLC0415
     from bot.handlers.agent import agent as handle  # noqa: PLC0415
     from bot.handlers.models import choose_model  # noqa: PLC0415
@@ -249,6 +271,7 @@ def agent(
 @app.command()
 def examine(folder: RunOption = Path("run")) -> None:
     """Third job: the exam of record of the candidate in the run folder."""
+    from bot.evaluation import Commitment  # noqa: PLC0415
     from bot.handlers.examine import examine as handle  # noqa: PLC0415
     from bot.handlers.project import Project  # noqa: PLC0415
     from bot.handlers.run import RunFolder  # noqa: PLC0415
@@ -321,7 +344,22 @@ def demo(
     raise typer.Exit(play(Project.find(Path.cwd()), folder, _say, serve=serve, port=port))
 
 
+def _run_url(environment: Mapping[str, str]) -> str | None:
+    run_id = environment.get("GITHUB_RUN_ID", "")
+    server = environment.get("GITHUB_SERVER_URL", "https://github.com")
+    return f"{server}/{environment['GITHUB_REPOSITORY']}/actions/runs/{run_id}" if run_id.isdecimal() else None
+
+
+def _rerun_by(environment: Mapping[str, str]) -> str | None:
+    """None for a first attempt; nobody, who may do nothing, when a later one does not say whose it is."""
+    if environment.get("GITHUB_RUN_ATTEMPT", "1") == "1":
+        return None
+    return environment.get("GITHUB_TRIGGERING_ACTOR") or "ghost"
+
+
 def _remote(settings: Settings) -> Remote:
+    from bot.github.push import Remote  # noqa: PLC0415
+
     return Remote(f"{settings.server_url}/{settings.repository}.git", settings.token)
 
 

@@ -165,21 +165,33 @@ class Incumbents(Frozen):
     incumbents: dict[str, Annotated[str, Field(pattern=r"^[a-z]+_[A-Za-z0-9_]+\.py$")]] = {}
 
 
+def load_incumbents(kernels: Path, name: str) -> dict[str, str]:
+    """File name of the kernel merged for each architecture, as the index has it, files there or not.
+
+    Raises:
+        DataError: the index has mistakes.
+    """
+    index = kernels / name / "index.yaml"
+    if not index.is_file():
+        return {}
+    source = f"kernels/{name}/index.yaml"
+    try:
+        text = index.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise DataError(source, [Problem("", "not UTF-8 text")]) from None
+    return validate(Incumbents, parse_yaml(text, source), source).incumbents
+
+
 def load_incumbent(kernels: Path, name: str, architecture: str) -> tuple[str, str] | None:
     """File name and source of the kernel merged for this contract and architecture, if there is one.
 
     Raises:
         DataError: the index has mistakes, or names a file that is not there.
     """
-    index = kernels / name / "index.yaml"
-    if not index.is_file():
-        return None
-    source = f"kernels/{name}/index.yaml"
-    file = validate(Incumbents, parse_yaml(index.read_text(encoding="utf-8"), source), source).incumbents.get(
-        architecture
-    )
+    file = load_incumbents(kernels, name).get(architecture)
     if file is None:
         return None
+    source = f"kernels/{name}/index.yaml"
     if not (kernels / name / file).is_file():
         raise DataError(source, [Problem(f"incumbents.{architecture}", f"the file {file} is missing")])
     return file, (kernels / name / file).read_text(encoding="utf-8")

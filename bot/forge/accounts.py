@@ -29,6 +29,11 @@ class Accounts:
         except KeyError:
             raise RequestRefusedError(404, "Not Found") from None
 
+    def of_email(self, email: str) -> User | None:
+        """Whose address for commits it is; GitHub gives everybody one of this form."""
+        name, _, host = email.rpartition("@")
+        return self._users.get(name) if host == "users.noreply.github.com" else None
+
     def of_token(self, token: str) -> User:
         """Whose token it is; 401 when nobody's."""
         for user in self.everybody():

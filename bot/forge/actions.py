@@ -2,7 +2,8 @@
 
 What it runs are the `run:` steps, in jobs ordered by `needs`, with the environment the file gives them and no other.
 What it leaves out: `uses:` steps (one checkout of the default branch serves all jobs of a run, and `run/` in it is the
-artifact), installing (the environment is there), permissions, concurrency. act and a real repository show the rest.
+artifact), installing (the environment is there), permissions, concurrency; a run that is cancelled ends after the
+job it is in. act and a real repository show the rest.
 """
 
 import json
@@ -57,6 +58,7 @@ class _Trigger(_Part):
 
 class _Workflow(_Part):
     name: str
+    run_name: str = Field(default="", alias="run-name")
     on: dict[str, _Trigger | None]
     env: dict[str, str] = {}
     jobs: dict[str, _Job]
@@ -137,18 +139,26 @@ class Actions:
             "token": self.token,
             "repository": self.forge.state.site.full_name,
         }
+        title = insert(workflow.run_name, {"github": github}) or workflow.name
+        run = self.forge.state.begin_run(workflow.name, title, name)
+        github["run_id"] = str(run.id)
         needs: dict[str, dict[str, Any]] = {}
         for job_name in _ordered(workflow.jobs):
             job = workflow.jobs[job_name]
             contexts: dict[str, Any] = {"github": github, "vars": self.variables, "secrets": {}, "needs": needs}
-            ready = all(needs[other]["result"] == "success" for other in job.before)
+            alive = self.forge.state.run(run.id).status != "completed"
+            ready = alive and all(needs[other]["result"] == "success" for other in job.before)
             result: Literal["success", "failure", "skipped"] = "skipped"
             outputs: dict[str, str] = {}
             if ready and (not job.if_ or evaluate(job.if_, contexts)):
                 self.say(f"[{workflow.name}] {job_name}")
+                self.forge.state.set_job(run.id, job_name, "in_progress")
                 result, outputs = self._job(workflow, job, contexts, event)
+            self.forge.state.set_job(run.id, job_name, "completed", result)
             needs[job_name] = {"result": result, "outputs": outputs}
             self.results.append(JobResult(workflow.name, job_name, result))
+        failed = any(job["result"] == "failure" for job in needs.values())
+        self.forge.state.end_run(run.id, "failure" if failed else "success")
 
     def _job(
         self, workflow: _Workflow, job: _Job, contexts: dict[str, Any], event: Path
@@ -182,6 +192,8 @@ class Actions:
             "GITHUB_API_URL": self.forge.api_url,
             "GITHUB_SERVER_URL": self.forge.url,
             "GITHUB_OUTPUT": str(output),
+            "GITHUB_RUN_ID": contexts["github"]["run_id"],
+            "GITHUB_RUN_ATTEMPT": "1",
             **{name: insert(text, contexts) for name, text in {**workflow.env, **step.env}.items()},
         }
         with subprocess.Popen(

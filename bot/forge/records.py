@@ -153,6 +153,35 @@ class Status:
     created_at: datetime
 
 
+RunStatus = Literal["queued", "in_progress", "completed", "waiting", "requested", "pending"]
+Conclusion = Literal["success", "failure", "cancelled", "skipped"]
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowJob:
+    """A job of a workflow run."""
+
+    id: int
+    name: str
+    status: RunStatus
+    conclusion: Conclusion | None
+    started_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkflowRun:
+    """A run of a workflow, known by the workflow's name, which is its file's too."""
+
+    id: int
+    workflow: str
+    title: str
+    event: str
+    created_at: datetime
+    status: RunStatus = "queued"
+    conclusion: Conclusion | None = None
+    jobs: tuple[WorkflowJob, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """A line of the timeline that is neither comment nor review: a label, a push, a closing."""

@@ -22,6 +22,8 @@ class Commit:
     author: str
     email: str
     date: str
+    committer: str
+    committer_email: str
     message: str
 
 
@@ -125,11 +127,11 @@ class Repository:
         return [line.rsplit("/", 1)[-1] for line in lines]
 
     def _log(self, *arguments: str) -> list[Commit]:
-        text = self._git("log", "-z", "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%B", *arguments)
-        fields = (entry.split("\n", 6) for entry in text.split("\0") if entry)
+        text = self._git("log", "-z", "--format=%H%n%T%n%P%n%an%n%ae%n%aI%n%cn%n%ce%n%B", *arguments)
+        fields = (entry.split("\n", 8) for entry in text.split("\0") if entry)
         return [
-            Commit(sha, tree, tuple(parents.split()), author, email, date, message.strip())
-            for sha, tree, parents, author, email, date, message in fields
+            Commit(sha, tree, tuple(parents.split()), author, email, date, committer, committer_email, message.strip())
+            for sha, tree, parents, author, email, date, committer, committer_email, message in fields
         ]
 
     def _git(self, *arguments: str) -> str:

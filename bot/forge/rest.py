@@ -13,6 +13,7 @@ from bot.forge import shapes
 from bot.forge.app import API, login_of, the_state
 from bot.forge.records import Issue, Openness, PullPart, Role, StatusState
 from bot.forge.refusals import RequestRefusedError
+from bot.forge.rest_settings import settings_rest
 from bot.forge.shapes import Json
 
 M = TypeVar("M", bound=BaseModel)
@@ -20,6 +21,7 @@ T = TypeVar("T")
 Created = tuple[Json, int]
 
 rest = Blueprint("rest", __name__, url_prefix=API)
+rest.register_blueprint(settings_rest)
 _REPO = "/repos/<owner>/<name>"
 _ISSUE = f"{_REPO}/issues/<int:number>"
 _PULL = f"{_REPO}/pulls/<int:number>"
@@ -157,8 +159,10 @@ def get_user() -> Json:
 
 @rest.get(_REPO)
 def get_repository() -> Json:
-    """The repository."""
-    return shapes.repository(the_state().site)
+    """The repository, and what whoever asks may do in it."""
+    state = the_state()
+    rights = {"permissions": shapes.permissions(state.accounts.role(g.login))} if g.login else {}
+    return shapes.repository(state.site) | rights
 
 
 @rest.get(f"{_REPO}/collaborators/<login>/permission")
@@ -342,6 +346,15 @@ def get_files(number: int) -> Response:
     return _page(files, lambda each: shapes.changed_file(state.site, each, part.head_sha))
 
 
+@rest.get(f"{_PULL}/commits")
+def get_pull_commits(number: int) -> Response:
+    """Commits of a pull request, oldest first."""
+    state = the_state()
+    _, part = state.pull(number)
+    commits, _ = state.comparison(part)
+    return _page(commits, lambda each: shapes.commit(state.site, each, state.accounts.of_email(each.email)))
+
+
 @rest.get(f"{_PULL}/reviews")
 def get_reviews(number: int) -> Response:
     """Reviews, oldest first."""
@@ -399,3 +412,32 @@ def get_statuses(revision: str) -> Response:
     """Every status of a commit, newest first."""
     site = the_state().site
     return _page(the_state().statuses(_commit_sha(revision)), lambda each: shapes.status(site, each))
+
+
+@rest.get(f"{_REPO}/actions/runs")
+def get_runs() -> Json:
+    """Workflow runs by status, newest first. Unlike on GitHub, on one page."""
+    state, wanted = the_state(), request.args.get("status")
+    found = [shapes.workflow_run(state.site, run) for run in state.runs() if wanted in {None, "", run.status}]
+    return {"total_count": len(found), "workflow_runs": found}
+
+
+@rest.get(f"{_REPO}/actions/runs/<int:run_id>")
+def get_run(run_id: int) -> Json:
+    """One workflow run."""
+    return shapes.workflow_run(the_state().site, the_state().run(run_id))
+
+
+@rest.get(f"{_REPO}/actions/runs/<int:run_id>/jobs")
+def get_jobs(run_id: int) -> Json:
+    """The jobs of a workflow run, on one page."""
+    state = the_state()
+    run = state.run(run_id)
+    return {"total_count": len(run.jobs), "jobs": [shapes.workflow_job(state.site, run, job) for job in run.jobs]}
+
+
+@rest.post(f"{_REPO}/actions/runs/<int:run_id>/cancel")
+def post_cancel(run_id: int) -> Created:
+    """End a workflow run."""
+    the_state().cancel_run(g.login, run_id)
+    return {}, 202

@@ -8,7 +8,21 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-from bot.forge.records import ROLES, Comment, Issue, Label, PullPart, Reaction, Review, Role, Site, Status, User
+from bot.forge.records import (
+    ROLES,
+    Comment,
+    Issue,
+    Label,
+    PullPart,
+    Reaction,
+    Review,
+    Role,
+    Site,
+    Status,
+    User,
+    WorkflowJob,
+    WorkflowRun,
+)
 from bot.forge.repository import ChangedFile, Commit
 
 Json = dict[str, Any]
@@ -379,24 +393,25 @@ def ref(site: Site, name: str, sha: str) -> Json:
     }
 
 
-def commit(site: Site, value: Commit) -> Json:
-    """A commit."""
+def commit(site: Site, value: Commit, author: User | None = None) -> Json:
+    """A commit; `author` is the account that its address belongs to."""
     url = f"{site.repo_api}/commits/{value.sha}"
     git_url = f"{site.repo_api}/git"
     person = {"name": value.author, "email": value.email, "date": value.date}
+    committer = {"name": value.committer, "email": value.committer_email, "date": value.date}
     return {
         "sha": value.sha,
         "node_id": f"C_{value.sha}",
         "url": url,
         "html_url": f"{site.repo_url}/commit/{value.sha}",
         "comments_url": f"{url}/comments",
-        "author": None,
+        "author": user(site, author) if author else None,
         "committer": None,
         "parents": [{"sha": sha, "url": f"{site.repo_api}/commits/{sha}"} for sha in value.parents],
         "commit": {
             "url": f"{git_url}/commits/{value.sha}",
             "author": person,
-            "committer": person,
+            "committer": committer,
             "message": value.message,
             "tree": {"sha": value.tree, "url": f"{git_url}/trees/{value.tree}"},
             "comment_count": 0,
@@ -432,4 +447,40 @@ def changed_file(site: Site, value: ChangedFile, head: str) -> Json:
         "contents_url": f"{site.repo_api}/contents/{path}?ref={head}",
         **({"patch": value.patch} if value.patch else {}),
         **({"previous_filename": value.previous} if value.previous else {}),
+    }
+
+
+def workflow_run(site: Site, value: WorkflowRun) -> Json:
+    """A run of a workflow."""
+    url = f"{site.repo_api}/actions/runs/{value.id}"
+    return {
+        "id": value.id,
+        "node_id": f"WFR_{value.id}",
+        "name": value.workflow,
+        "path": f".github/workflows/{value.workflow}.yml",
+        "display_title": value.title,
+        "event": value.event,
+        "status": value.status,
+        "conclusion": value.conclusion,
+        "run_attempt": 1,
+        "created_at": timestamp(value.created_at),
+        "run_started_at": timestamp(value.created_at),
+        "url": url,
+        "html_url": f"{site.repo_url}/actions/runs/{value.id}",
+        "jobs_url": f"{url}/jobs",
+        "cancel_url": f"{url}/cancel",
+    }
+
+
+def workflow_job(site: Site, run: WorkflowRun, value: WorkflowJob) -> Json:
+    """A job of a workflow run."""
+    return {
+        "id": value.id,
+        "run_id": run.id,
+        "node_id": f"CR_{value.id}",
+        "name": value.name,
+        "status": value.status,
+        "conclusion": value.conclusion,
+        "started_at": timestamp(value.started_at) if value.started_at else None,
+        "html_url": f"{site.repo_url}/actions/runs/{run.id}/job/{value.id}",
     }

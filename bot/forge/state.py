@@ -19,6 +19,7 @@ from bot.forge.accounts import Accounts
 from bot.forge.records import (
     Change,
     Comment,
+    Conclusion,
     Event,
     Issue,
     Label,
@@ -28,13 +29,17 @@ from bot.forge.records import (
     Review,
     ReviewState,
     Role,
+    RunStatus,
     Site,
     Status,
     StatusState,
     User,
+    WorkflowJob,
+    WorkflowRun,
 )
 from bot.forge.refusals import RequestRefusedError, checked, invalid
 from bot.forge.repository import ChangedFile, Commit, Repository
+from bot.forge.settings import Settings
 
 T = TypeVar("T")
 Watcher = Callable[[Event], None]
@@ -59,6 +64,7 @@ class ForgeState:
         self.repository = repository
         self.site = Site("http://forge.invalid", owner, name, default_branch, private, now())
         self.accounts = Accounts(private=private)
+        self.settings = Settings(self.accounts)
         self._now = now
         self._lock = threading.RLock()
         self._push_lock = threading.Lock()
@@ -69,6 +75,7 @@ class ForgeState:
         self._reviews: list[Review] = []
         self._statuses: list[Status] = []
         self._changes: list[Change] = []
+        self._runs: dict[int, WorkflowRun] = {}
         self._events: list[Event] = []
         self._watchers: list[Watcher] = []
 
@@ -132,6 +139,10 @@ class ForgeState:
         """The newest status of each context."""
         return list({each.context: each for each in reversed(self.statuses(sha))}.values())
 
+    def labels(self) -> list[Label]:
+        """Labels of the repository, oldest first."""
+        return list(self._labels.values())
+
     @property
     def events(self) -> list[Event]:
         """Every webhook so far, the undelivered ones included."""
@@ -188,6 +199,16 @@ class ForgeState:
                 self._note(number, user, "added the label", name)
                 self._emit_issue(emit, "labeled", number, label=shapes.label(self.site, self._labels[name]))
             return issue
+
+    def add_label(self, as_: str | None, name: str, color: str, description: str = "") -> Label:
+        """A new label of the repository; 422 when there is one of that name."""
+        label = Label(next(self._ids), name, color)
+        with self._lock:
+            if name.casefold() in map(str.casefold, self._labels):
+                raise invalid("Label", "name", "already_exists")
+            self.settings.add_label(as_, label, description)
+            self._labels[name] = label
+            return label
 
     def unlabel(self, as_: str | None, number: int, name: str) -> Issue:
         """Take a label off; 404 when it is not on."""
@@ -349,6 +370,51 @@ class ForgeState:
                 if before.get(ref) != after.get(ref):
                     self._ref_moved(emit, user, ref, before.get(ref), after.get(ref))
         return result
+
+    # Workflow runs, as far as one is told of them
+
+    def runs(self) -> list[WorkflowRun]:
+        """Workflow runs, newest first."""
+        return sorted(self._runs.values(), key=lambda run: -run.id)
+
+    def run(self, run_id: int) -> WorkflowRun:
+        """One workflow run."""
+        return self._found(self._runs.get(run_id))
+
+    def begin_run(self, workflow: str, title: str, event: str) -> WorkflowRun:
+        """A run begins."""
+        with self._lock:
+            run = WorkflowRun(next(self._ids), workflow, title, event, self._now())
+            self._runs[run.id] = run
+            return run
+
+    def set_job(self, run_id: int, name: str, status: RunStatus, conclusion: Conclusion | None = None) -> None:
+        """A job of a run waits, goes on or has ended; a run whose job goes on does so too."""
+        with self._lock:
+            run = self.run(run_id)
+            before = next((job for job in run.jobs if job.name == name), None)
+            started = before.started_at if before else None
+            if status == "in_progress" and started is None:
+                started = self._now()
+            job = WorkflowJob(before.id if before else next(self._ids), name, status, conclusion, started)
+            jobs = (*(other for other in run.jobs if other.name != name), job)
+            moves = status == "in_progress" and run.status != "completed"
+            self._runs[run_id] = replace(run, jobs=jobs, status="in_progress" if moves else run.status)
+
+    def end_run(self, run_id: int, conclusion: Conclusion) -> None:
+        """A run has ended; one that was cancelled stays cancelled."""
+        with self._lock:
+            run = self.run(run_id)
+            if run.status != "completed":
+                self._runs[run_id] = replace(run, status="completed", conclusion=conclusion)
+
+    def cancel_run(self, as_: str | None, run_id: int) -> None:
+        """End a run; 409 when it has ended already."""
+        self.accounts.allow(as_, "write")
+        with self._lock:
+            if self.run(run_id).status == "completed":
+                raise RequestRefusedError(409, "Cannot cancel a workflow run that is completed.")
+            self.end_run(run_id, "cancelled")
 
     # Webhooks
 

@@ -111,6 +111,7 @@ class Status(Foreign):
     context: str
     state: StatusState
     description: Text = ""
+    creator: Annotated[str, Field(validation_alias=AliasPath("creator", "login"))] = GHOST
 
 
 class PullFile(Foreign):
@@ -119,6 +120,43 @@ class PullFile(Foreign):
     path: Annotated[str, Field(validation_alias="filename")]
     status: Literal["added", "removed", "modified", "renamed", "copied", "changed", "unchanged"]
     previous: Annotated[str | None, Field(validation_alias="previous_filename")] = None
+
+
+class Commit(Foreign):
+    """A commit of a pull request. `login`: whose GitHub takes it to be by its address, which anybody can write."""
+
+    sha: str
+    login: Annotated[str, Field(validation_alias=AliasPath("author", "login"))] = GHOST
+    author_email: Annotated[str, Field(validation_alias=AliasPath("commit", "author", "email"))]
+    committer_email: Annotated[str, Field(validation_alias=AliasPath("commit", "committer", "email"))]
+
+
+RunStatus = Literal["queued", "in_progress", "completed", "waiting", "requested", "pending"]
+
+
+class WorkflowRun(Foreign):
+    """A run of a workflow. `title` is what the workflow file's `run-name` makes of the event."""
+
+    id: int
+    title: Annotated[str, Field(validation_alias="display_title")]
+    path: str
+    status: RunStatus
+    created_at: Time
+    url: Annotated[str, Field(validation_alias="html_url")]
+
+    @property
+    def workflow(self) -> str:
+        """The workflow's file, without folder and ref."""
+        return self.path.partition("@")[0].rpartition("/")[2]
+
+
+class WorkflowJob(Foreign):
+    """A job of a run; one that waits for others may not be there yet."""
+
+    name: str
+    status: RunStatus
+    conclusion: str | None = None
+    started_at: Time | None = None
 
 
 class GitHub(Protocol):
@@ -186,6 +224,22 @@ class GitHub(Protocol):
 
     def set_status(self, sha: str, context: str, state: StatusState, description: str, url: str | None = None) -> None:
         """Put a status on a commit."""
+        ...
+
+    def commits(self, number: int) -> Sequence[Commit]:
+        """The commits of a pull request, oldest first; GitHub shows at most 250."""
+        ...
+
+    def unfinished_runs(self) -> Sequence[WorkflowRun]:
+        """Workflow runs that have not ended, oldest first."""
+        ...
+
+    def jobs(self, run_id: int) -> Sequence[WorkflowJob]:
+        """The jobs of a workflow run."""
+        ...
+
+    def cancel_run(self, run_id: int) -> bool:
+        """End a workflow run; False when it has ended already."""
         ...
 
     def add_label(self, number: int, label: str) -> None:

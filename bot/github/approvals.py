@@ -5,7 +5,7 @@ the verdict both change the digest, and so void what was said before.
 Reviews: https://docs.github.com/en/rest/pulls/reviews
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -63,11 +63,14 @@ def evidence_digest(evaluation: Evaluation, verdict: Verdict, head_sha: str) -> 
 
 def voices(evidence: Evidence, reviews: Sequence[Review], comments: Sequence[Comment]) -> list[str]:
     """Who approved this evidence at this head, in alphabetical order, whatever their permission."""
-    latest = _latest(reviews)
-    objecting = {login for login, review in latest.items() if review.state == "CHANGES_REQUESTED"}
-    approving = {login for login, review in latest.items() if _approves(review, evidence)}
+    approving = {login for login, review in _latest(reviews).items() if _approves(review, evidence)}
     approving |= set(_by_comment(evidence, comments))
-    return sorted(approving - objecting)
+    return sorted(approving - objectors(reviews))
+
+
+def objectors(reviews: Sequence[Review]) -> set[str]:
+    """Whose standing review asks for changes, in small letters."""
+    return {login for login, review in _latest(reviews).items() if review.state == "CHANGES_REQUESTED"}
 
 
 def decide(
@@ -78,16 +81,23 @@ def decide(
     *,
     requester: str,
     rule: Rule,
+    authors: Collection[str] = (),
 ) -> Approval:
-    """Whether the rule is met; `permissions` must hold everybody in `voices`, and who is missing may do nothing."""
+    """Whether the rule is met; `permissions` must hold everybody in `voices`, and who is missing may do nothing.
+
+    `authors` of a person's kernel never count, whatever the rule.
+    """
     known = {login.casefold(): permission for login, permission in permissions.items()}
     said = voices(evidence, reviews, comments)
     people = [login for login in said if known.get(login, "none") in ("write", "admin")]
-    counted = tuple(p for p in people if rule.requester_may_approve or p != requester.casefold())
+    wrote = {login.casefold() for login in authors}
+    counted = tuple(p for p in people if p not in wrote and (rule.requester_may_approve or p != requester.casefold()))
     if len(counted) >= rule.needed:
         return Approval(granted=True, by=counted, why=f"approved by {', '.join(counted)}")
     why = f"{len(counted)} of {rule.needed} approvals of {evidence.digest[: digest.APPROVAL_DIGITS]} at this head"
-    if len(counted) < len(people):
+    if own := [p for p in people if p in wrote]:
+        why += f"; {', '.join(own)} wrote this and does not count"
+    if len(counted) + len(own) < len(people):
         why += f"; {requester} asked for this and does not count"
     if powerless := sorted(set(said) - set(people)):
         why += f"; no write access: {', '.join(powerless)}"

@@ -21,6 +21,7 @@ from bot.contract.load import problems_of
 from bot.errors import GitHubError, UsageError
 from bot.github.api import (
     Comment,
+    Commit,
     Foreign,
     GitHub,
     Issue,
@@ -31,13 +32,15 @@ from bot.github.api import (
     Review,
     Status,
     StatusState,
+    WorkflowJob,
+    WorkflowRun,
 )
 from bot.sanitize import plain_line, shorten
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Foreign)
 
-Method = Literal["GET", "POST", "PATCH", "DELETE"]
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 TIMEOUT = 30
 RETRIES = 3
@@ -51,6 +54,8 @@ DESCRIPTION_LIMIT = 140
 """Characters of a status description: https://docs.github.com/en/rest/commits/statuses"""
 
 ACTIONS_LOGIN = "github-actions[bot]"
+UNFINISHED = ("requested", "waiting", "pending", "queued", "in_progress")
+"""In the order in which a run passes through them, so that one that moves on meanwhile is not missed."""
 
 
 class _Ref(Foreign):
@@ -77,27 +82,28 @@ def connect(api_url: str, token: str, repo: str, *, login: str | None = None) ->
 
     `login` is who we are, where the token cannot say: `SLUG[bot]` for a GitHub App.
     """
+    return PyGitHub(connection(api_url, token), repo, login)
+
+
+def connection(api_url: str, token: str) -> github.Github:
+    """PyGithub, set up as we need it; nothing is requested yet."""
     on_github = urlsplit(api_url).hostname == "api.github.com"
-    return PyGitHub(
-        github.Github(
-            auth=Auth.Token(token),
-            base_url=api_url,
-            timeout=TIMEOUT,
-            user_agent="kernel-proctor",
-            # PyGithub's default repeats POST on 5xx, and leaves two comments (research/bots.md 4.3).
-            retry=GithubRetry(
-                total=RETRIES,
-                backoff_factor=0.2,
-                allowed_methods={"GET", "HEAD"},
-                secondary_rate_wait=60,
-                max_rate_limit_wait=RATE_LIMIT_WAIT,
-            ),
-            seconds_between_requests=DEFAULT_SECONDS_BETWEEN_REQUESTS if on_github else None,
-            seconds_between_writes=DEFAULT_SECONDS_BETWEEN_WRITES if on_github else None,
-            api_version="2022-11-28",
+    return github.Github(
+        auth=Auth.Token(token),
+        base_url=api_url,
+        timeout=TIMEOUT,
+        user_agent="kernel-proctor",
+        # PyGithub's default repeats POST on 5xx, and leaves two comments (research/bots.md 4.3).
+        retry=GithubRetry(
+            total=RETRIES,
+            backoff_factor=0.2,
+            allowed_methods={"GET", "HEAD"},
+            secondary_rate_wait=60,
+            max_rate_limit_wait=RATE_LIMIT_WAIT,
         ),
-        repo,
-        login,
+        seconds_between_requests=DEFAULT_SECONDS_BETWEEN_REQUESTS if on_github else None,
+        seconds_between_writes=DEFAULT_SECONDS_BETWEEN_WRITES if on_github else None,
+        api_version="2022-11-28",
     )
 
 
@@ -246,6 +252,33 @@ class PyGitHub(GitHub):
         self._again(lambda: self._request("POST", f"{self._root}/statuses/{quote(sha, safe='')}", document))
 
     @override
+    def commits(self, number: int) -> list[Commit]:
+        return self._list(Commit, f"{self._root}/pulls/{number}/commits")
+
+    @override
+    def unfinished_runs(self) -> list[WorkflowRun]:
+        # https://docs.github.com/en/rest/actions/workflow-runs#list-workflow-runs-for-a-repository takes one status.
+        path = f"{self._root}/actions/runs"
+        found = [
+            run for status in UNFINISHED for run in self._list_inside(WorkflowRun, path, "workflow_runs", status=status)
+        ]
+        return sorted({run.id: run for run in found}.values(), key=lambda run: (run.created_at, run.id))
+
+    @override
+    def jobs(self, run_id: int) -> list[WorkflowJob]:
+        return self._list_inside(WorkflowJob, f"{self._root}/actions/runs/{run_id}/jobs", "jobs")
+
+    @override
+    def cancel_run(self, run_id: int) -> bool:
+        try:
+            self._again(lambda: self._request("POST", f"{self._root}/actions/runs/{run_id}/cancel"))
+        except GitHubError as error:
+            if error.status == HTTPStatus.CONFLICT:
+                return False
+            raise
+        return True
+
+    @override
     def add_label(self, number: int, label: str) -> None:
         self._again(lambda: self._request("POST", f"{self._root}/issues/{number}/labels", {"labels": [label]}))
 
@@ -282,6 +315,19 @@ class PyGitHub(GitHub):
             yield from items
             if 'rel="next"' not in headers.get("link", ""):
                 return
+        raise GitHubError(f"{path}: more than {PAGES} pages")
+
+    def _list_inside(self, record: type[R], path: str, key: str, size: int = 100, **query: str) -> list[R]:
+        """All pages of a list that comes inside an object, beside its `total_count`."""
+        found: list[R] = []
+        for page in range(1, PAGES + 1):
+            _, answer = self._exchange("GET", path, None, {**query, "per_page": str(size), "page": str(page)})
+            items = answer.get(key) if isinstance(answer, dict) else None
+            if not isinstance(items, list):
+                raise GitHubError(f"{path}: the answer holds no list {key!r}")
+            found += [_parse(record, item, path) for item in items]
+            if not items or len(found) >= int(answer.get("total_count", 0)):
+                return found
         raise GitHubError(f"{path}: more than {PAGES} pages")
 
     def _request(self, method: Method, path: str, document: dict[str, Any] | None = None) -> Any:

@@ -10,7 +10,7 @@ from bot.agent.task import AgentTask, Budget
 from bot.contract.load import load_contract
 from bot.evaluation import BaselineSource, Commitment, Evaluation, Mode, Progress
 from bot.handlers.project import Project
-from bot.handlers.run import Candidate, Order, RunFolder
+from bot.handlers.run import Candidate, Order, RunFolder, Steering
 from bot.launch import Launcher
 
 
@@ -36,10 +36,10 @@ def agent(model: Model, budget: Budget, tools: AgentTools) -> str:
         contract=loaded.contract,
         contract_digest=loaded.digest,
         device=order.device,
-        goal=order.goal,
+        goal=_goal(order),
         baselines=_baselines(order, tools.project),
         wiki=_wiki(tools.project),
-        budget=budget,
+        budget=_within(budget, order.steering),
     )
 
     def evaluate(source: str, name: str, mode: Mode) -> Evaluation:
@@ -51,6 +51,23 @@ def agent(model: Model, budget: Budget, tools: AgentTools) -> str:
     if outcome.submitted is not None:
         tools.folder.write_candidate(Candidate(path=outcome.submitted.path, source=outcome.submitted.source))
     return outcome.agent_run.stopped
+
+
+def _goal(order: Order) -> str:
+    """The request, and what people asked for in comments before the run; all of it quoted to the model."""
+    steering = order.steering
+    asked = [f"Focus on the workload {name}." for name in steering.focus]
+    asked += [f"Hint: {hint}" for hint in steering.hints]
+    return "\n".join([*asked, *([order.goal] if order.goal else [])])
+
+
+def _within(budget: Budget, steering: Steering) -> Budget:
+    """The budget, or less where less was asked for."""
+    return Budget(
+        turns=min(budget.turns, steering.turns or budget.turns),
+        tokens=min(budget.tokens, steering.tokens or budget.tokens),
+        seconds=min(budget.seconds, float(steering.seconds or budget.seconds)),
+    )
 
 
 def _tell(message: Progress | Commitment, say: Callable[[str], None]) -> None:

@@ -1,13 +1,49 @@
 """Whether a pull request's evidence is approved: reads reviews and comments anew and puts the answer on the head."""
 
+from dataclasses import dataclass
+
 from bot.errors import UsageError
-from bot.github.api import GitHub
-from bot.github.approvals import Rule, decide, voices
+from bot.github.api import GitHub, Pull
+from bot.github.approvals import Evidence, Rule, decide, objectors, voices
+from bot.github.commands import Approve
+from bot.github.events import CommentCreated
 from bot.github.push import Remote
-from bot.handlers.evidence import load_record, operation_of
+from bot.github.refusals import (
+    CLOSED,
+    FORK,
+    NO_RECORD,
+    NOT_EXAMINED,
+    NOT_ON_PULL,
+    OTHER_EVIDENCE,
+    OWN_OBJECTION,
+    OWN_REQUEST,
+    RefusedError,
+)
+from bot.handlers.asked import Gate, Passed
+from bot.handlers.evidence import (
+    Record,
+    authors_of,
+    kernel_of,
+    load_record,
+    load_verified,
+    operation_of,
+    read_kernel,
+    untouched,
+)
+from bot.sanitize import code_span, plain_line
 
 APPROVAL = "proctor/approval"
 """The status a ruleset can require."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How it stands: `why` is the line for a log. `without` count for nothing here, `objecting` have said no."""
+
+    evidence: Evidence
+    why: str
+    without: frozenset[str]
+    objecting: frozenset[str]
 
 
 def approve(number: int, github: GitHub, remote: Remote) -> str:
@@ -16,18 +52,81 @@ def approve(number: int, github: GitHub, remote: Remote) -> str:
     Raises:
         GitHubError: GitHub did not do what it should.
     """
-    pull = github.pull(number)
-    if pull.state != "open" or not pull.same_repository or pull.author != github.bot_login():
-        return "ignored: not an open pull request of the bot"
     try:
-        operation = operation_of([file.path for file in github.pull_files(number)])
-        record = load_record(pull, operation, remote)
-    except UsageError as error:
-        github.set_status(pull.head_sha, APPROVAL, "failure", str(error).splitlines()[0][:140])
-        return f"refused: {error}"
+        return weigh(number, github, remote).why
+    except RefusedError as refused:
+        return f"refused: {refused.line}"
+
+
+def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
+    """Set the approval status of a pull request's head, and say how it stands.
+
+    Raises:
+        RefusedError: there is nothing to approve.
+        GitHubError: GitHub did not do what it should.
+    """
+    pull = github.pull(number)
+    if pull.state != "open":
+        raise CLOSED.error(what="pull request", act="approve")
+    if not pull.same_repository:
+        raise FORK.error()
+    ours = pull.author == github.bot_login()
+    try:
+        record = _record(pull, github, remote)
+    except RefusedError as refused:
+        if ours:
+            github.set_status(pull.head_sha, APPROVAL, "failure", refused.line)
+        raise
     evidence = record.evidence(pull.head_sha)
     reviews, comments = github.reviews(number), github.comments(number)
     permissions = {login: github.permission(login) for login in voices(evidence, reviews, comments)}
-    answer = decide(evidence, reviews, comments, permissions, requester=record.order.requester, rule=Rule())
+    order = record.order
+    # Whoever had somebody else's kernel examined may approve it; whoever asked an agent for one, or wrote it, may not.
+    verified = order.kind == "verify"
+    requester = "" if verified else order.requester
+    # Commits since the exam that left the kernel alone have authors too.
+    authors = {*order.authors, *authors_of(pull, github)} if verified else set()
+    answer = decide(evidence, reviews, comments, permissions, requester=requester, rule=Rule(), authors=authors)
     github.set_status(pull.head_sha, APPROVAL, "success" if answer.granted else "pending", answer.why[:140])
-    return answer.why
+    without = frozenset(login.casefold() for login in (requester, *authors))
+    return Standing(evidence, answer.why, without, frozenset(objectors(reviews)))
+
+
+def _record(pull: Pull, github: GitHub, remote: Remote) -> Record:
+    files = github.pull_files(pull.number)
+    if untouched(pull, github):
+        operation = operation_of([file.path for file in files])
+        try:
+            return load_record(pull, operation, remote)
+        except UsageError as error:
+            raise NO_RECORD.error(detail=code_span(plain_line(str(error)))) from None
+    path = kernel_of(files, by_bot=pull.author == github.bot_login())
+    try:
+        record = load_verified(pull.number, read_kernel(remote, pull.head_sha, path), remote)
+    except RefusedError:
+        raise
+    except UsageError as error:
+        raise NO_RECORD.error(detail=code_span(plain_line(str(error)))) from None
+    if record is None:
+        raise NOT_EXAMINED.error()
+    return record
+
+
+def approved(event: CommentCreated, command: Approve, tools: Gate) -> Passed:
+    """Take an approval by comment, or say why it does not count.
+
+    Raises:
+        RefusedError: it does not.
+    """
+    if not event.on_pull:
+        raise NOT_ON_PULL.error(command="/approve")
+    standing = weigh(event.number, tools.github, tools.remote)
+    who = event.author.casefold()
+    if not standing.evidence.digest.startswith(command.digest):
+        raise OTHER_EVIDENCE.error(named=code_span(command.digest))
+    if who in standing.without:
+        raise OWN_REQUEST.error(who=event.author)
+    if who in standing.objecting:
+        raise OWN_OBJECTION.error(who=event.author)
+    tools.github.react(event.comment_id, "+1")
+    return Passed(standing.why)

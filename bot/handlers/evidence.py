@@ -1,28 +1,41 @@
-"""What a pull request of the bot rests on: the order at its head, all evaluations of its runs, and their digest.
+"""What a pull request rests on: its order, all evaluations of its runs, and their digest.
 
-The evaluation that opened the pull request is at its head; reruns never push there, theirs are on a branch of evidence.
+The evaluation that opened a pull request of the bot is at its head; reruns never push there, theirs are on a branch of
+evidence. Of any other pull request, and of the bot's once people changed it, everything is on that branch: what a head
+holds that others wrote is no record.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from bot import digest
+from bot.contract.load import Incumbents, parse_yaml, validate
+from bot.contract.schema import Device
 from bot.errors import UsageError
-from bot.evaluation import AgentRun, Evaluation
-from bot.github.api import Pull
+from bot.evaluation import AgentRun, BaselineSource, Evaluation
+from bot.github.api import GHOST, GitHub, Pull, PullFile
 from bot.github.approvals import Evidence, evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_of
 from bot.github.push import Remote, branch_tip, list_files, read_files
-from bot.handlers.run import Order, parse_document
+from bot.github.refusals import KERNEL_FILES, KERNEL_NAME, KERNEL_TEXT, NO_RECORD, OTHER_FILES
+from bot.handlers.project import SOURCE_LIMIT
+from bot.handlers.run import Candidate, Order, parse_document
+from bot.sanitize import code_span, plain_line
 from bot.verdict import Verdict, decide
+
+EXAM = "proctor/exam"
+"""The status that says what the exam found."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Order and runs of one pull request, oldest run first, and how its candidate came to be."""
+    """Order and runs of one pull request, oldest run first, their numbers, and how its candidate came to be."""
 
     order: Order
     evaluations: list[Evaluation]
     agent_run: AgentRun | None = None
+    numbers: tuple[int, ...] = ()
 
     @property
     def verdict(self) -> Verdict:
@@ -44,12 +57,24 @@ class Record:
 
 
 def run_folder_of(contract: str, issue: int) -> str:
-    """Where a pull request keeps the record of its issue, relative to the repository."""
+    """Where a pull request of the bot keeps the record of its issue, relative to the repository."""
     return f"reports/{contract}/issue-{issue}"
 
 
+def pull_folder_of(contract: str, number: int) -> str:
+    """Where the record of any other pull request is, on the branch of evidence."""
+    return f"reports/{contract}/pull-{number}"
+
+
+def record_folder(order: Order) -> str:
+    """Where the record of an order is."""
+    if order.kind == "verify":
+        return pull_folder_of(order.contract, order.number)
+    return run_folder_of(order.contract, order.issue)
+
+
 def load_record(pull: Pull, operation: str, remote: Remote) -> Record:
-    """Read a pull request's record.
+    """Read the record of a pull request of the bot.
 
     Raises:
         UsageError: it holds none (DataError: one with mistakes).
@@ -62,8 +87,7 @@ def load_record(pull: Pull, operation: str, remote: Remote) -> Record:
     order = read_files(remote, pull.head_sha, [f"{folder}/order.json"])[f"{folder}/order.json"]
     runs: dict[str, bytes] = {}
     for sha in filter(None, (pull.head_sha, branch_tip(remote, EVIDENCE_BRANCH))):
-        paths = list_files(remote, sha, f"{folder}/evaluations")
-        runs |= read_files(remote, sha, paths) if paths else {}
+        runs |= _runs(remote, sha, folder)
     if not runs:
         raise UsageError(f"pull request {pull.number} holds no evaluation")
     told = f"{folder}/agent.json"
@@ -72,21 +96,155 @@ def load_record(pull: Pull, operation: str, remote: Remote) -> Record:
         parse_document(Order, order, "order.json"),
         [parse_document(Evaluation, runs[path], path) for path in sorted(runs)],
         parse_document(AgentRun, known[told], told) if known else None,
+        tuple(_number(path) for path in sorted(runs)),
     )
 
 
-def operation_of(paths: list[str]) -> str:
-    """The contract whose folders a pull request touches.
+def load_verified(number: int, candidate: Candidate, remote: Remote) -> Record | None:
+    """What `/verify` found of this kernel in this pull request, under the contract of the newest run; None: nothing.
 
     Raises:
-        UsageError: it touches more than the one kernel file and the reports of one contract.
+        UsageError: the record has mistakes.
+        GitHubError: git could not read it.
+    """
+    folder = pull_folder_of(candidate.path.split("/")[1], number)
+    tip = branch_tip(remote, EVIDENCE_BRANCH)
+    runs = _runs(remote, tip, folder) if tip is not None else {}
+    if tip is None or not runs:
+        return None
+    wanted = digest.of_bytes(candidate.source.encode())
+    evaluations = {_number(path): parse_document(Evaluation, runs[path], path) for path in sorted(runs)}
+    mine = {number: run for number, run in evaluations.items() if run.candidate_digest == wanted}
+    if not mine:
+        return None
+    contract = mine[max(mine)].contract_digest
+    mine = {number: run for number, run in mine.items() if run.contract_digest == contract}
+    order = read_files(remote, tip, [f"{folder}/order.json"])[f"{folder}/order.json"]
+    return Record(parse_document(Order, order, "order.json"), list(mine.values()), numbers=tuple(mine))
+
+
+def next_run(pull: Pull, operation: str, remote: Remote) -> int:
+    """The number of the next run: above that of any run of this pull request, whoever's record it is in."""
+    folders = [pull_folder_of(operation, pull.number)]
+    issue = issue_of(pull.head_ref)
+    folders += [run_folder_of(operation, issue)] if issue is not None else []
+    shas = [sha for sha in (pull.head_sha, branch_tip(remote, EVIDENCE_BRANCH)) if sha is not None]
+    paths = [path for sha in shas for folder in folders for path in list_files(remote, sha, f"{folder}/evaluations")]
+    return 1 + max((_number(path) for path in paths), default=0)
+
+
+def _runs(remote: Remote, sha: str, folder: str) -> dict[str, bytes]:
+    paths = list_files(remote, sha, f"{folder}/evaluations")
+    return read_files(remote, sha, paths) if paths else {}
+
+
+def _number(path: str) -> int:
+    stem = path.rpartition("/")[2].removesuffix(".json")
+    return int(stem) if stem.isascii() and stem.isdecimal() and len(stem) < 7 else 0
+
+
+def untouched(pull: Pull, github: GitHub) -> bool:
+    """Whether the head is what the bot opened the pull request with: its one commit, on which it spoke first.
+
+    An address in a commit proves nothing, for anybody can write it. But the bot sets the exam's status on what it opens
+    when it knows the outcome, and on anything else first that an exam goes on.
+    """
+    if pull.author != github.bot_login() or issue_of(pull.head_ref) is None:
+        return False
+    address = f"{github.bot_login()}@users.noreply.github.com"
+    commits = github.commits(pull.number)
+    if len(commits) != 1 or {commits[0].author_email, commits[0].committer_email} != {address}:
+        return False
+    said = [s for s in github.statuses(pull.head_sha) if s.context == EXAM and s.creator == github.bot_login()]
+    return bool(said) and said[-1].state != "pending"
+
+
+def authors_of(pull: Pull, github: GitHub) -> list[str]:
+    """Who wrote a pull request, without the bot: who opened it, and whose GitHub takes its commits to be."""
+    people = {commit.login for commit in github.commits(pull.number)} | {pull.author}
+    return sorted(people - {GHOST, github.bot_login()})
+
+
+def operation_of(paths: Sequence[str]) -> str:
+    """The contract whose folders a pull request of the bot touches.
+
+    Raises:
+        RefusedError: it touches more than the one kernel file and the reports of one contract.
     """
     kernels = [path for path in paths if path.startswith("kernels/") and path.endswith(".py")]
     if len(kernels) != 1:
-        raise UsageError(f"the pull request must hold one kernel file; it holds {len(kernels)}")
+        raise KERNEL_FILES.error(count=len(kernels))
     operation = kernels[0].split("/")[1]
-    allowed = (f"kernels/{operation}/", f"reports/{operation}/")
-    others = [path for path in paths if not path.startswith(allowed)]
-    if others:
-        raise UsageError(f"the pull request touches {len(others)} files that a candidate may not touch")
+    _only(paths, f"kernels/{operation}/", f"reports/{operation}/")
     return operation
+
+
+def kernel_of(files: Sequence[PullFile], *, by_bot: bool) -> str:
+    """The one kernel file of a pull request. People's may name it the incumbent as well, and nothing else; the bot's
+    hold its record.
+
+    Raises:
+        RefusedError: it is not one, has another name, or there is more.
+    """
+    kernels = [
+        f.path for f in files if f.path.startswith("kernels/") and f.path.endswith(".py") and f.status != "removed"
+    ]
+    if len(kernels) != 1:
+        raise KERNEL_FILES.error(count=len(kernels))
+    path = kernels[0]
+    if not Candidate.is_path(path):
+        raise KERNEL_NAME.error(path=code_span(path))
+    folder = path.rpartition("/")[0]
+    touched = {f.path for f in files} | {f.previous for f in files if f.previous is not None}
+    if by_bot:
+        _only(sorted(touched), f"{folder}/", f"reports/{path.split('/')[1]}/")
+    elif others := touched - {path, f"{folder}/index.yaml"}:
+        raise OTHER_FILES.error(count=len(others))
+    return path
+
+
+def read_kernel(remote: Remote, sha: str, path: str) -> Candidate:
+    """A kernel file of a commit.
+
+    Raises:
+        RefusedError: it is no plain text file, or too large.
+        GitHubError: git could not read it.
+    """
+    refused = KERNEL_TEXT.error(path=code_span(path), limit=SOURCE_LIMIT >> 10)
+    try:
+        data = read_files(remote, sha, [path])[path]
+        source = data.decode("utf-8")
+    except (UsageError, UnicodeDecodeError):
+        raise refused from None
+    if len(data) > SOURCE_LIMIT:
+        raise refused
+    return Candidate(path=path, source=source)
+
+
+def incumbent_at(remote: Remote, sha: str, contract: str, device: Device) -> BaselineSource | None:
+    """The kernel that a commit names as merged for this contract and device.
+
+    Raises:
+        RefusedError: its index of merged kernels has mistakes.
+        GitHubError: git could not read it.
+    """
+    folder = f"kernels/{contract}"
+    index = f"{folder}/index.yaml"
+    if index not in list_files(remote, sha, folder):
+        return None
+    try:
+        text = read_files(remote, sha, [index])[index].decode("utf-8", "replace")
+        file = validate(Incumbents, parse_yaml(text, index), index).incumbents.get(device)
+        if file is None:
+            return None
+        source = read_kernel(remote, sha, f"{folder}/{file}").source
+    except UsageError as error:
+        detail = code_span(plain_line(str(error)))
+        raise NO_RECORD.error(detail=f"the incumbent of {sha[:12]} is not there: {detail}") from None
+    return BaselineSource(name=file.removesuffix(".py"), role="incumbent", source=source)
+
+
+def _only(paths: Sequence[str], *folders: str) -> None:
+    others = [path for path in paths if not path.startswith(folders)]
+    if others:
+        raise OTHER_FILES.error(count=len(others))

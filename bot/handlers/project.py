@@ -29,7 +29,9 @@ class Project:
         for folder in (start, *start.parents):
             if (folder / "contracts").is_dir():
                 return cls(folder)
-        raise UsageError(f"no folder `contracts/` in {start} or above it: run proctor inside a project")
+        raise UsageError(
+            f"no folder `contracts/` in {start} or above it: run proctor inside a project, or `proctor init`"
+        )
 
     @property
     def reports(self) -> Path:

@@ -1,7 +1,8 @@
 """The last job: what was found goes to GitHub. It has the write token and runs nothing of the candidate's.
 
-An accepted candidate becomes a pull request with its report; without one the issue gets the reason. A rerun adds its
-evaluation to the evidence branch and renews the report; it never pushes to the pull request.
+An accepted candidate becomes a pull request with its report; without one the issue gets the reason. A rerun, and the
+exam of other people's kernels, adds its evaluations to the evidence branch and renews the report; neither pushes to the
+pull request.
 """
 
 from dataclasses import dataclass
@@ -15,14 +16,15 @@ from bot.github.approvals import evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
 from bot.github.push import Change, Identity, Remote, branch_tip, list_files, push_files, read_files
 from bot.handlers.approve import approve
-from bot.handlers.evidence import run_folder_of
-from bot.handlers.gate import PROGRESS
+from bot.handlers.asked import PROGRESS
+from bot.handlers.evidence import EXAM, record_folder
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.report import influence
 from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
 from bot.verdict import Kind, Verdict, decide
 
-EXAM = "proctor/exam"
+__all__ = ["EXAM", "Published", "Publisher", "publish"]
+
 REPORT = "report"
 """Kind of the sticky comment that holds the report."""
 PUBLISHED = frozenset({Kind.IMPROVED, Kind.MIXED})
@@ -56,9 +58,9 @@ def publish(tools: Publisher) -> Published:
     """
     order, candidate, evaluations = tools.folder.order(), tools.folder.candidate(), list(tools.folder.evaluations())
     verdict = decide(evaluations) if evaluations else None
-    if order.kind == "rerun":
-        if verdict is None or len(evaluations) < order.run_number:
-            raise UsageError("the rerun has no evaluation: the exam was not held")
+    if order.kind != "optimize":
+        if verdict is None or order.run_number not in tools.folder.numbered():
+            raise UsageError(f"the {order.kind} has no evaluation: the exam was not held")
         return _publish_rerun(order, evaluations, verdict, tools)
     if candidate is None or verdict is None or verdict.kind not in PUBLISHED:
         return _publish_outcome(order, evaluations, verdict, tools)
@@ -69,7 +71,7 @@ def _open(
     order: Order, candidate: Candidate, evaluations: list[Evaluation], verdict: Verdict, tools: Publisher
 ) -> Published:
     branch = issue_branch(order.issue)
-    record = run_folder_of(order.contract, order.issue)
+    record = record_folder(order)
     files = {f"{record}/{name}": data for name, data in tools.folder.workspace_files().items() if _kept(name)}
     files |= {
         candidate.path: candidate.source.encode(),
@@ -137,16 +139,19 @@ def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict
     head = order.head_sha
     if head is None:
         raise UsageError("a rerun's order names no head")
-    record = run_folder_of(order.contract, order.issue)
-    files = {
-        f"{record}/evaluations/{order.run_number:03d}.json": evaluations[-1].model_dump_json(indent=1).encode() + b"\n"
-    }
-    files |= _picture(f"{record}/influence/run_{order.run_number:03d}.svg", evaluations[-1])
+    record = record_folder(order)
+    new = {number: run for number, run in tools.folder.numbered().items() if number >= order.run_number}
+    files: dict[str, bytes] = {}
+    for number, run in new.items():
+        files[f"{record}/evaluations/{number:03d}.json"] = run.model_dump_json(indent=1).encode() + b"\n"
+        files |= _picture(f"{record}/influence/run_{number:03d}.svg", run)
+    if order.kind == "verify":
+        files[f"{record}/order.json"] = order.model_dump_json(indent=1).encode() + b"\n"
     change = Change(
         operation=order.contract,
         base_sha=branch_tip(tools.remote, EVIDENCE_BRANCH) or order.base_sha,
         files=files,
-        message=f"Add run {order.run_number} of #{order.number}\n",
+        message=f"Add run {', '.join(map(str, new))} of #{order.number}\n",
         author=tools.author,
     )
     push_files(tools.remote, EVIDENCE_BRANCH, change)
@@ -154,11 +159,12 @@ def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict
         evaluations=evaluations,
         verdict=verdict,
         agent_run=tools.folder.agent(),
-        run_number=order.run_number,
-        issue=order.issue,
-        previous=decide(evaluations[:-1]) if len(evaluations) > 1 else None,
+        run_number=max(new) if order.kind == "rerun" else len(evaluations),
+        issue=order.issue if order.kind == "rerun" or order.assisted else None,
+        previous=decide(evaluations[: -len(new)]) if len(evaluations) > len(new) else None,
+        assisted=order.assisted,
     )
-    _report(order, facts, verdict, order.number, head, tools)
+    _report(order.model_copy(update={"run_number": max(new)}), facts, verdict, order.number, head, tools)
     return Published(order.number, verdict)
 
 
@@ -168,7 +174,8 @@ def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, hea
     body = render_comment(facts.model_copy(update={"approval": digest, "pull": number}))
     sticky.upsert(tools.github, number, REPORT, order.run_number, body)
     state: StatusState = "success" if verdict.kind in PUBLISHED else "failure"
-    tools.github.set_status(head, EXAM, state, f"{verdict.kind.value}, {verdict.runs} runs")
+    assisted = ", assisted" if order.assisted else ""
+    tools.github.set_status(head, EXAM, state, f"{verdict.kind.value}, {verdict.runs} runs{assisted}")
     approve(number, tools.github, tools.remote)
 
 

@@ -3,6 +3,7 @@
 Whoever reads it trusts its form (strict, frozen) and not its content: the publishing job runs nothing of it.
 """
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
@@ -13,18 +14,38 @@ from bot.contract.distribution import Frozen
 from bot.contract.load import problems_of
 from bot.contract.schema import Device
 from bot.errors import DataError, Problem, UsageError
-from bot.evaluation import AgentRun, Evaluation
+from bot.evaluation import AgentRun, BaselineSource, Evaluation
 
 DOCUMENT_LIMIT = 32 << 20
 """Bytes of one document: an agent's run holds an evaluation per attempt, each some 100 kB."""
 
+_KERNEL = r"^kernels/[a-z][a-z0-9_]*/[a-z]+_[A-Za-z0-9_]+\.py$"
+
 M = TypeVar("M", bound=BaseModel)
 
 
-class Order(Frozen):
-    """What the gate let through. `number` is where answers go: the issue, or for a rerun the pull request."""
+class Steering(Frozen):
+    """What people with write access asked of the agent before its run began. `hints` are their text: data to a model.
 
-    kind: Literal["optimize", "rerun"]
+    `turns`, `tokens` and `seconds` can only lessen what the workflow lets the agent spend.
+    """
+
+    hints: list[str] = []
+    focus: list[str] = []
+    turns: Annotated[int, Field(ge=1)] | None = None
+    tokens: Annotated[int, Field(ge=1)] | None = None
+    seconds: Annotated[int, Field(ge=1)] | None = None
+
+
+class Order(Frozen):
+    """What the gate let through. `number` is where answers go: the issue, or for other kinds the pull request.
+
+    `exams`: how many to hold one after the other, the first as run `run_number`. `against`: the incumbent of the base
+    branch, or the one in the run folder that the report began with. A `verify` has the `authors` of the kernel, who do
+    not approve it; `assisted`: the bot opened the pull request, and people changed its branch.
+    """
+
+    kind: Literal["optimize", "rerun", "verify"]
     repo: str
     number: int
     issue: int
@@ -38,13 +59,23 @@ class Order(Frozen):
     base_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
     head_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     run_number: Annotated[int, Field(ge=1)] = 1
+    exams: Annotated[int, Field(ge=1, le=5)] = 1
+    against: Literal["main", "report"] = "main"
+    assisted: bool = False
+    authors: list[str] = []
+    steering: Steering = Steering()
 
 
 class Candidate(Frozen):
     """The kernel to examine: where it belongs in the repository, and its text."""
 
-    path: Annotated[str, Field(pattern=r"^kernels/[a-z][a-z0-9_]*/[a-z]+_[A-Za-z0-9_]+\.py$")]
+    path: Annotated[str, Field(pattern=_KERNEL)]
     source: str
+
+    @staticmethod
+    def is_path(path: str) -> bool:
+        """Whether a kernel may have this path."""
+        return re.fullmatch(_KERNEL, path) is not None
 
     @property
     def name(self) -> str:
@@ -87,6 +118,14 @@ class RunFolder:
         """The kernel to examine, if there is one."""
         return self._read("candidate.json", Candidate)
 
+    def write_incumbent(self, incumbent: BaselineSource) -> None:
+        """Keep the incumbent that the report began with."""
+        self._write("incumbent.json", incumbent)
+
+    def incumbent(self) -> BaselineSource | None:
+        """The incumbent that the report began with, if there was one."""
+        return self._read("incumbent.json", BaselineSource)
+
     def write_agent(self, run: AgentRun) -> None:
         """Keep how the candidate came to be."""
         self._write("agent.json", run)
@@ -101,9 +140,13 @@ class RunFolder:
 
     def evaluations(self) -> Sequence[Evaluation]:
         """The facts of all runs, oldest first."""
-        names = sorted(path.name for path in (self.path / "evaluations").glob("*.json"))
-        found = (self._read(f"evaluations/{name}", Evaluation) for name in names)
-        return [evaluation for evaluation in found if evaluation is not None]
+        return list(self.numbered().values())
+
+    def numbered(self) -> dict[int, Evaluation]:
+        """The facts of all runs by the number of the run, oldest first."""
+        numbers = sorted(int(path.stem) for path in (self.path / "evaluations").glob("*.json") if path.stem.isdecimal())
+        found = {number: self._read(f"evaluations/{number:03d}.json", Evaluation) for number in numbers}
+        return {number: evaluation for number, evaluation in found.items() if evaluation is not None}
 
     def workspace_files(self) -> dict[str, bytes]:
         """The agent's files by relative path; links and anything that is no plain file are left out."""

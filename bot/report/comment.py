@@ -24,7 +24,8 @@ class ReportFacts(Frozen):
     """All a report speaks of.
 
     `evaluations`: the runs that `verdict` pools. `approval`: the digest a person must approve, None when nobody must.
-    `previous`: the verdict before the newest run. Without any candidate there are no evaluations and no verdict.
+    `previous`: the verdict before the newest run. `assisted`: people changed what the bot had opened. Without any
+    candidate there are no evaluations and no verdict.
     """
 
     evaluations: list[Evaluation]
@@ -35,6 +36,7 @@ class ReportFacts(Frozen):
     issue: int | None = None
     pull: int | None = None
     previous: Verdict | None = None
+    assisted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,7 +89,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(answer)
 
-    do_GET = do_POST = do_PATCH = do_DELETE = _pass  # noqa: N815 - the base class looks for these names
+    do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass  # noqa: N815 - the base class looks for these names
 
     def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
         target = self.server.target

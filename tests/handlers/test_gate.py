@@ -21,7 +21,7 @@ def test_a_label_by_somebody_without_write_permission_is_refused_and_taken_away(
     assert not passed.go
     assert not run.path.exists()
     assert town.said(issue) == [
-        "Not started: @visitor has no write permission here; somebody who has can label the issue"
+        "Not started. `E_NOT_A_WRITER`: @visitor has no write permission here. Somebody who has can label the issue."
     ]
     assert [label.name for label in town.github.issue(issue).labels] == []
 
@@ -30,7 +30,10 @@ def test_a_label_by_somebody_without_write_permission_is_refused_and_taken_away(
     ("body", "part"),
     [
         ("please make it faster", "“Contract” is missing"),
-        (FORM.replace("center", "nothing_of_the_kind"), "unknown contract 'nothing_of_the_kind'; known: center"),
+        (
+            FORM.replace("center", "nothing_of_the_kind"),
+            "`E_UNKNOWN_CONTRACT`: unknown contract `nothing_of_the_kind`. Name one of these: center",
+        ),
         (FORM.replace("center", "../../etc"), "must be the name of one contract"),
         ("", "“Contract” is missing"),
     ],

@@ -46,7 +46,7 @@ run 1 of 1, confirmed with a second salt · 2 attempts, 2 refused on the way · 
 
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
-| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.497x (1.490–1.504, n=40)** | faster | – |
+| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.497x (1.492–1.504, n=40)** | faster | – |
 | mixed | slow | 2.86 | 4.01 | 5.18 | **1.400x (1.393–1.405, n=40)** | faster | – |
 
 Of each workload the slowest regime against the bar. Times are medians of the verifier's clock; candidate and bar interleaved call by call in fresh workers, the bar never above its time alone; the other baselines alone. A/A floor 0.21 %, a call that does nothing 0 % of the bar's time: a gain must exceed both; n counts pairs of calls, intervals are 95 %.
@@ -65,8 +65,8 @@ Bold: above half its limit. A full bar is the median's limit.
 
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
-| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.499x (1.498–1.505, n=40)** | faster | – |
-| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.497x (1.490–1.504, n=40)** | faster | – |
+| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.499x (1.498–1.503, n=40)** | faster | – |
+| T256_H4 | slow | 2.67 | 3.99 | 5.19 | **1.497x (1.492–1.504, n=40)** | faster | – |
 | mixed | fast | 2.85 | 3.99 | 5.19 | **1.40x (1.39–1.41, n=40)** | faster | – |
 | mixed | slow | 2.86 | 4.01 | 5.18 | **1.400x (1.393–1.405, n=40)** | faster | – |
 
@@ -91,7 +91,7 @@ Not checked: other devices and versions; sizes outside the contract's legal doma
 <details><summary>Conditions</summary>
 
 - cores 2, threads a worker 1, sandbox bubblewrap
-- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `a32407c`
+- run of `2026-11-30T10:02:11Z`: mode exam, 46 s, 80 timed calls compared, evaluation `f916074`
 - confirmation of `2026-11-30T10:03:00Z`: mode confirm, 21 s, 80 timed calls compared
 - agent: model `replay`, 14 turns, 24000 tokens in and 5100 out, 62 s, stopped because `submitted`
 - feedback to the agent took 3.0 s in the median, 3.1 s at most (n=3)
@@ -280,14 +280,14 @@ def test_the_grade_tells_gated_from_graded():
 def test_a_summary_is_the_head_the_reasons_and_one_table():
     facts = report_facts(evaluation(cells=cells()[:1]), issue=12, pull=34)
     assert render_summary(facts) == snapshot("""\
-**✅ improved · 1.499x (1.498–1.505, n=40) over the bar token_loop, geometric mean of 1 cell · nothing to do**
+**✅ improved · 1.499x (1.498–1.501, n=40) over the bar token_loop, geometric mean of 1 cell · nothing to do**
 run 1 of 1, confirmed with a second salt · cpu, x86_64 · kda_prefill@`4f2a000` · judge `9d31000` · candidate `torch_chunked` · for #12 · pull request #34
 
 - `the lower bound 1.498 is above 1.010`
 
 | workload | regime | candidate, ms | bar: token_loop (reference) | chunked_fp32 (competitor) | bar ÷ candidate | | floor |
 |---|---|--:|--:|--:|--:|---|--:|
-| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.499x (1.498–1.505, n=40)** | faster | – |
+| T256_H4 | fast | 2.66 | 3.99 | 5.19 | **1.499x (1.498–1.501, n=40)** | faster | – |
 
 **Exam** build ✓ 2/2 · smoke ✓ 2/2 · correctness ✓ 54/54 · probes ✓ 18/18 · influence ✓ 24/24 · relations ✓ 6/6 · integrity ✓ 8/8 · timing ✓ 160/160 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
 """)

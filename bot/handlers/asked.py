@@ -1,0 +1,95 @@
+"""What the handlers of the gate share: their tools, their answers, and who may ask for anything."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from bot.contract.load import LoadedContract, contract_names, load_contract
+from bot.contract.schema import Device
+from bot.errors import DataError, GitHubError
+from bot.github.api import GitHub
+from bot.github.events import CommentCreated
+from bot.github.push import Remote
+from bot.github.refusals import (
+    CONTRACT_BROKEN,
+    NOT_A_WRITER,
+    PERMISSION_UNKNOWN,
+    UNKNOWN_CONTRACT,
+    UNKNOWN_WORKLOAD,
+)
+from bot.handlers.project import Project
+from bot.handlers.run import RunFolder
+from bot.sanitize import code_span
+
+MAY_WRITE = frozenset({"admin", "write"})
+PROGRESS = "progress"
+"""Kind of the sticky comment that says what the bot is doing; the report has a kind of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What the gate works with. `rerun_by`: who had this workflow run repeated; `run_url`: where it can be seen."""
+
+    github: GitHub
+    remote: Remote
+    project: Project
+    folder: RunFolder
+    device: Device
+    rerun_by: str | None = None
+    run_url: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """`why`: one line for the log. `go`: an order is in the run folder."""
+
+    why: str
+    go: bool = False
+
+
+def admit(login: str, tools: Gate, act: str) -> None:
+    """Let pass who has write permission, and whoever had the workflow run once more too.
+
+    Raises:
+        RefusedError: one of them has none, or GitHub does not say.
+    """
+    for who in filter(None, (login, tools.rerun_by)):
+        try:
+            permission = tools.github.permission(who)
+        except GitHubError as error:
+            detail = f"status {error.status}" if error.status else "no answer"
+            raise PERMISSION_UNKNOWN.error(who=who, detail=detail) from None
+        if permission not in MAY_WRITE:
+            raise NOT_A_WRITER.error(who=who, act=act)
+
+
+def answer(event: CommentCreated, tools: Gate, reaction: Literal["+1", "confused"], text: str) -> Passed:
+    """One reaction and one comment."""
+    tools.github.react(event.comment_id, reaction)
+    tools.github.create_comment(event.number, text)
+    return Passed("answered")
+
+
+def contract_of(project: Project, name: str) -> LoadedContract:
+    """The contract of this name, as the default branch has it.
+
+    Raises:
+        RefusedError: there is none, or it has mistakes.
+    """
+    known = contract_names(project.contracts)
+    if name not in known:
+        raise UNKNOWN_CONTRACT.error(name=code_span(name, 64), known=", ".join(known) or "there are none")
+    try:
+        return load_contract(project.contracts, name)
+    except DataError:
+        raise CONTRACT_BROKEN.error(name=code_span(name)) from None
+
+
+def check_workload(loaded: LoadedContract, name: str, device: Device) -> None:
+    """Nothing, when the contract has this workload for the device.
+
+    Raises:
+        RefusedError: it has not.
+    """
+    known = [workload.name for workload in loaded.contract.workloads if device in workload.device]
+    if name not in known:
+        raise UNKNOWN_WORKLOAD.error(name=code_span(name, 40), known=", ".join(f"`{each}`" for each in known))

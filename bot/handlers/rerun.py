@@ -1,0 +1,159 @@
+"""`/rerun-bench` and `/verify`: a pull request to the order for an exam. Nothing of its head is run, only read.
+
+The first measures once more what the bot opened, and pools. The second examines anybody's kernel, and a pull request of
+the bot that people have changed: its record is the bot's own, on the branch of evidence.
+"""
+
+from bot.errors import UsageError
+from bot.github.api import GitHub, Pull
+from bot.github.claims import claim_ref, issue_of
+from bot.github.commands import RerunBench
+from bot.github.events import CommentCreated
+from bot.github.refusals import (
+    ASSISTED,
+    CLOSED,
+    CONTRACT_CHANGED,
+    FORK,
+    NO_RECORD,
+    NOT_AVAILABLE,
+    NOT_ON_PULL,
+    NOT_OURS,
+    RUN_GOES_ON,
+)
+from bot.handlers.asked import Gate, Passed, check_workload, contract_of
+from bot.handlers.bench import bench_of, benches
+from bot.handlers.evidence import (
+    EXAM,
+    Record,
+    authors_of,
+    incumbent_at,
+    kernel_of,
+    load_record,
+    load_verified,
+    next_run,
+    read_kernel,
+    untouched,
+)
+from bot.handlers.run import Candidate, Order
+from bot.sanitize import code_span, plain_line
+
+
+def rerun(event: CommentCreated, command: RerunBench, tools: Gate) -> Passed:
+    """Leave the order to measure a pull request of the bot again.
+
+    Raises:
+        RefusedError: it is not one, is not as it was opened, or an argument cannot be followed.
+    """
+    pull = _pull(event, "/rerun-bench", tools.github)
+    if pull.author != tools.github.bot_login() or issue_of(pull.head_ref) is None:
+        raise NOT_OURS.error()
+    if not untouched(pull, tools.github):
+        raise ASSISTED.error()
+    return _again(event, pull, command, tools)
+
+
+def verify(event: CommentCreated, tools: Gate) -> Passed:
+    """Leave the order to examine the kernel of a pull request, whoever wrote it.
+
+    Raises:
+        RefusedError: it holds not one kernel, or comes from a fork.
+    """
+    github = tools.github
+    pull = _pull(event, "/verify", github)
+    if untouched(pull, github):
+        return _again(event, pull, RerunBench(), tools)
+    by_bot = pull.author == github.bot_login()
+    candidate = read_kernel(tools.remote, pull.head_sha, kernel_of(github.pull_files(pull.number), by_bot=by_bot))
+    operation = candidate.path.split("/")[1]
+    loaded = contract_of(tools.project, operation)
+    try:
+        record = load_verified(pull.number, candidate, tools.remote)
+    except UsageError as error:
+        raise NO_RECORD.error(detail=code_span(plain_line(str(error)))) from None
+    if record is not None and record.evaluations[-1].contract_digest != loaded.digest:
+        record = None
+    _, base_sha = github.default_branch()
+    order = Order(
+        kind="verify",
+        repo=event.repo,
+        number=pull.number,
+        issue=issue_of(pull.head_ref) or pull.number,
+        contract=operation,
+        device=tools.device,
+        requester=event.author,
+        base_branch=pull.base_ref,
+        base_sha=base_sha,
+        head_sha=pull.head_sha,
+        run_number=next_run(pull, operation, tools.remote),
+        assisted=by_bot,
+        authors=authors_of(pull, github),
+    )
+    return _start(event, order, candidate, record, tools)
+
+
+def _pull(event: CommentCreated, command: str, github: GitHub) -> Pull:
+    if not event.on_pull:
+        raise NOT_ON_PULL.error(command=command)
+    pull = github.pull(event.number)
+    if not pull.same_repository:
+        raise FORK.error()
+    if pull.state != "open":
+        raise CLOSED.error(what="pull request", act=f"comment `{command}`")
+    return pull
+
+
+def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) -> Passed:
+    github = tools.github
+    path = kernel_of(github.pull_files(pull.number), by_bot=True)
+    loaded = contract_of(tools.project, path.split("/")[1])
+    if command.workload is not None:
+        check_workload(loaded, command.workload, tools.device)
+        raise NOT_AVAILABLE.error(key="workload")
+    if command.rounds is not None:
+        raise NOT_AVAILABLE.error(key="rounds")
+    candidate = read_kernel(tools.remote, pull.head_sha, path)
+    try:
+        record = load_record(pull, loaded.contract.name, tools.remote)
+    except UsageError as error:
+        raise NO_RECORD.error(detail=code_span(plain_line(str(error)))) from None
+    if any(run.contract_digest != loaded.digest for run in record.evaluations):
+        raise CONTRACT_CHANGED.error()
+    _, base_sha = github.default_branch()
+    order = record.order.model_copy(
+        update={
+            "kind": "rerun",
+            "number": pull.number,
+            "device": tools.device,
+            "base_sha": base_sha,
+            "head_sha": pull.head_sha,
+            "run_number": max(record.numbers) + 1,
+            "exams": command.n,
+            "against": command.against,
+        }
+    )
+    return _start(event, order, candidate, record, tools)
+
+
+def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Record | None, tools: Gate) -> Passed:
+    """Unless one goes on: claim, write what the next job needs, and say on the head that an exam goes on."""
+    github, folder = tools.github, tools.folder
+    going = bench_of(benches(github), event.number, "commands")
+    if going is not None:
+        raise RUN_GOES_ON.error(run=going.link, what="pull request", stop="/cancel-bench")
+    began = record.order.base_sha if record is not None else order.base_sha
+    then = incumbent_at(tools.remote, began, order.contract, order.device) if order.against == "report" else None
+    if not github.claim(claim_ref(event.number, event.key), order.base_sha):
+        return Passed("ignored: this event has been handled")
+    github.react(event.comment_id, "rocket")
+    folder.write_order(order)
+    folder.write_candidate(candidate)
+    if then is not None:
+        folder.write_incumbent(then)
+    if record is not None:
+        if record.agent_run is not None:
+            folder.write_agent(record.agent_run)
+        for number, evaluation in zip(record.numbers, record.evaluations, strict=True):
+            folder.write_evaluation(evaluation, number)
+    head = order.head_sha or ""
+    github.set_status(head, EXAM, "pending", f"run {order.run_number} goes on", tools.run_url)
+    return Passed(f"run {order.run_number} of pull request {order.number}", go=True)

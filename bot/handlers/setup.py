@@ -1,0 +1,352 @@
+"""`proctor setup`: what GitHub must be told about a repository, as a plan first; a second run finds nothing to do.
+
+A plan is made by reading alone, so `proctor doctor` uses it as well. What may not be read or written is named with the
+permission that is missing and what it is needed for; the rest is done all the same.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from typing_extensions import override
+
+from bot.errors import GitHubError
+from bot.github.settings import Facts, Rule, Ruleset, Settings
+from bot.handlers.approve import APPROVAL
+from bot.handlers.gate import LABEL
+from bot.handlers.publish import EXAM
+
+ENVIRONMENT = "proctor-agent"
+"""Named in optimize.yml: it holds the model's key, for the default branch alone."""
+
+RULESET = "proctor"
+KERNELS_RULESET = "proctor-kernels"
+ACTIONS_APP = 15368
+"""The App behind GITHUB_TOKEN on github.com: a status of another sender does not count."""
+
+ADMINISTRATOR = {"actor_id": 5, "actor_type": "RepositoryRole"}
+"""Repository administrators: https://docs.github.com/en/rest/repos/rules"""
+
+DEFAULTS: Mapping[str, str] = {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER": "b200", "PROCTOR_DEVICE": "cuda"}
+"""Variables that are set where they are missing, to what the workflows take without them."""
+
+LABELS: Mapping[str, tuple[str, str]] = {
+    LABEL: ("0e8a16", "Write and examine a faster kernel; counts when somebody with write permission adds it"),
+}
+"""Colour and description."""
+
+_DENIED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
+
+TOKENS: Mapping[str, str] = {
+    "ghp_": (
+        "a classic personal token: it may do what its owner may, with the scope `repo`; variables, rulesets and "
+        "environments need an owner who administers the repository"
+    ),
+    "gho_": (
+        "a token of `gh auth login`: it may do what its owner may, with the scope `repo`; variables, rulesets and "
+        "environments need an owner who administers the repository"
+    ),
+    "github_pat_": (
+        "a fine-grained personal token: it needs Issues, Variables and Administration (all: write) and Actions (read) "
+        "for this repository, and an owner who administers it"
+    ),
+    "ghu_": "a token of somebody through a GitHub App: it may do what both of them may",
+    "ghs_": (
+        "a GitHub App's installation token, or a workflow's GITHUB_TOKEN: an App with Issues, Variables and "
+        "Administration (all: write) can do everything here; GITHUB_TOKEN can make labels (`issues: write`) and read "
+        "rulesets, and can never be given Variables or Administration"
+    ),
+}
+"""What each kind of token can do here, by how it begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is asked for. `app`: the App whose statuses count; `variables`: set, whatever is there."""
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    app: int | None = None
+    default_app: int | None = None
+    """Taken where a ruleset is made; one that is there and names another App is right as it is."""
+    restrict_kernels: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to do: what, what for, the permission it takes, and doing it."""
+
+    what: str
+    why: str
+    needs: str
+    apply: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """One thing that could not be read or done, the permission that would allow it and what that is needed for."""
+
+    what: str
+    why: str
+    needs: str
+    said: str
+
+    @override
+    def __str__(self) -> str:
+        return (
+            f"{self.what}: not allowed. An administrator must act: give the token {self.needs}, "
+            f"needed to {self.why} ({self.said})"
+        )
+
+
+@dataclass(slots=True)
+class Plan:
+    """What to do, what is right already, what could not be read, and what cannot be done at all."""
+
+    repository: str
+    changes: list[Change] = field(default_factory=list)
+    right: list[str] = field(default_factory=list)
+    denied: list[Denied] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @contextlib.contextmanager
+    def looking(self, what: str, why: str, needs: str) -> Iterator[None]:
+        """Read something that may be denied; another failure of GitHub's ends the whole plan."""
+        try:
+            yield
+        except GitHubError as error:
+            if error.status not in _DENIED:
+                raise
+            self.denied.append(Denied(what, why, needs, str(error)))
+
+
+def token_kind(token: str) -> str:
+    """What a token of this kind can do, by how it begins."""
+    return next((text for start, text in TOKENS.items() if token.startswith(start)), "a token of a kind we do not know")
+
+
+def make_plan(settings: Settings, wanted: Wanted) -> Plan:
+    """Compare the repository with what Proctor needs.
+
+    Raises:
+        GitHubError: the repository itself cannot be read, or GitHub fails.
+    """
+    facts = settings.facts()
+    plan = Plan(facts.full_name)
+    with plan.looking("labels", "start the agent by a label", "Issues: read"):
+        _labels(plan, settings)
+    with plan.looking("variables", "choose runners, device and model", "Variables: read"):
+        _variables(plan, settings, wanted)
+    with plan.looking("what workflows may do", "let the bot open pull requests", "Administration: read"):
+        _workflows(plan, settings)
+    with plan.looking("the environment", "keep the model's key to the default branch", "Actions: read"):
+        _environment(plan, settings, facts)
+    with plan.looking("rulesets", "let nothing in without exam and approval", "Metadata: read"):
+        _ruleset(plan, settings, facts, wanted)
+        _kernels(plan, settings, facts, wanted)
+    return plan
+
+
+def carry_out(plan: Plan, say: Callable[[str], None]) -> list[Denied]:
+    """Do what the plan says, as far as it is allowed; returns what was not.
+
+    Raises:
+        GitHubError: GitHub fails; what was done stays done, and a second run goes on from there.
+    """
+    denied = []
+    for change in plan.changes:
+        try:
+            change.apply()
+        except GitHubError as error:
+            # 422 and 409 are answers to what was asked, such as a plan without rulesets: told, and the rest goes on.
+            if error.status not in _DENIED | {HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.CONFLICT}:
+                raise
+            denied.append(Denied(change.what, change.why, change.needs, str(error)))
+        else:
+            say(f"done: {change.what}")
+    return denied
+
+
+def _labels(plan: Plan, settings: Settings) -> None:
+    there = {label.name.casefold() for label in settings.labels()}
+    for name, (color, description) in LABELS.items():
+        if name.casefold() in there:
+            plan.right.append(f"label `{name}`")
+            continue
+
+        def create(name: str = name, color: str = color, description: str = description) -> None:
+            settings.create_label(name, color, description)
+
+        plan.changes.append(Change(f"create the label `{name}`", "start the agent by a label", "Issues: write", create))
+
+
+def _variables(plan: Plan, settings: Settings, wanted: Wanted) -> None:
+    there = {variable.name: variable.value for variable in settings.variables()}
+    for name, value in {**DEFAULTS, **there, **wanted.variables}.items():
+        if not name.startswith("PROCTOR_"):
+            continue
+        if there.get(name) == value:
+            plan.right.append(f"variable {name} = {value}")
+            continue
+
+        def put(name: str = name, value: str = value) -> None:
+            settings.set_variable(name, value, new=name not in there)
+
+        what = f"set the variable {name} to {value}" + (f" (it is {there[name]})" if name in there else "")
+        plan.changes.append(Change(what, "choose runners, device and model", "Variables: write", put))
+
+
+def _workflows(plan: Plan, settings: Settings) -> None:
+    rights = settings.workflow_rights()
+    if rights.can_approve_pull_request_reviews and rights.default_workflow_permissions == "read":
+        plan.right.append("workflows may read by default, and create pull requests")
+        return
+    plan.changes.append(
+        Change(
+            "let workflows create pull requests, and only read where they say nothing",
+            "let the bot open pull requests with GITHUB_TOKEN",
+            "Administration: write",
+            lambda: settings.set_workflow_rights(default="read", pull_requests=True),
+        )
+    )
+
+
+def _environment(plan: Plan, settings: Settings, facts: Facts) -> None:
+    found = settings.environment(ENVIRONMENT)
+    policy = found.deployment_branch_policy if found else None
+    named = policy is not None and policy.custom_branch_policies
+    branches = settings.environment_branches(ENVIRONMENT) if named else []
+    if policy is not None and policy.protected_branches:
+        plan.right.append(f"environment `{ENVIRONMENT}`, for protected branches")
+        return
+    if facts.default_branch in branches:
+        plan.right.append(f"environment `{ENVIRONMENT}`, for {', '.join(branches)}")
+        return
+
+    def put() -> None:
+        if not named:
+            settings.put_environment(ENVIRONMENT)
+        settings.add_environment_branch(ENVIRONMENT, facts.default_branch)
+
+    plan.changes.append(
+        Change(
+            f"{'open' if named else 'make'} the environment `{ENVIRONMENT}` for the branch {facts.default_branch}",
+            "keep the model's key to the default branch",
+            "Administration: write",
+            put,
+        )
+    )
+
+
+def required(rules: Sequence[Rule], app: int | None) -> set[str]:
+    """Statuses that rules ask for, from this App where one is named."""
+    checks = [check for rule in rules for check in rule.checks]
+    return {check.context for check in checks if app is None or check.integration_id == app}
+
+
+def _ruleset(plan: Plan, settings: Settings, facts: Facts, wanted: Wanted) -> None:
+    rules = settings.branch_rules(facts.default_branch)
+    missing = sorted({EXAM, APPROVAL} - required(rules, wanted.app))
+    if not missing and any(rule.type == "pull_request" for rule in rules):
+        plan.right.append(f"ruleset on {facts.default_branch}: pull requests only, with {EXAM} and {APPROVAL}")
+        if not {EXAM, APPROVAL} <= {c.context for r in rules for c in r.checks if c.integration_id is not None}:
+            plan.notes.append(
+                "the required statuses count from whoever may set one: name the App with `proctor setup --app-id ID`"
+            )
+        return
+    there = next((r for r in settings.rulesets() if r.name == RULESET), None)
+    whole = settings.ruleset(there.id) if there else None
+    named = [c.integration_id for rule in (whole.rules if whole else []) for c in rule.checks if c.integration_id]
+    document = ruleset_document(wanted.app or next(iter(named), wanted.default_app), whole)
+    plan.changes.append(
+        Change(
+            f"{'mend' if there else 'make'} the ruleset `{RULESET}` on {facts.default_branch}: pull requests only, "
+            f"review by code owners, {EXAM} and {APPROVAL} required; administrators may bypass it in a pull request",
+            "let nothing in without exam and approval",
+            "Administration: write (and, for a private repository, a plan with rulesets)",
+            lambda: settings.put_ruleset(document, there.id if there else None),
+        )
+    )
+
+
+def ruleset_document(app: int | None, there: Ruleset | None = None) -> dict[str, Any]:
+    """Our ruleset; rules that people added to the one that is there stay."""
+    checks = {
+        context: {"context": context} | ({"integration_id": app} if app is not None else {})
+        for context in (EXAM, APPROVAL)
+    }
+    kept: list[dict[str, Any]] = []
+    for rule in there.rules if there else []:
+        if rule.type == "required_status_checks":
+            checks = {c.context: c.model_dump(exclude_none=True) for c in rule.checks} | checks
+        else:
+            kept.append({"type": rule.type} | ({"parameters": rule.parameters} if rule.parameters else {}))
+    reviews = {
+        "required_approving_review_count": 0,
+        "dismiss_stale_reviews_on_push": False,
+        "require_code_owner_review": True,
+        "require_last_push_approval": False,
+        "required_review_thread_resolution": False,
+    }
+    statuses = {"strict_required_status_checks_policy": False, "required_status_checks": list(checks.values())}
+    ours: list[dict[str, Any]] = [
+        {"type": "deletion"},
+        {"type": "non_fast_forward"},
+        {"type": "pull_request", "parameters": reviews},
+        {"type": "required_status_checks", "parameters": statuses},
+    ]
+    seen = {rule["type"] for rule in kept}
+    bypass = there.bypass_actors if there else [{**ADMINISTRATOR, "bypass_mode": "pull_request"}]
+    return {
+        "name": RULESET,
+        "target": "branch",
+        "enforcement": "active",
+        "conditions": {"ref_name": {"include": ["~DEFAULT_BRANCH"], "exclude": []}},
+        "rules": kept + [rule for rule in ours if rule["type"] not in seen],
+    } | ({"bypass_actors": bypass} if bypass is not None else {})
+
+
+def _kernels(plan: Plan, settings: Settings, facts: Facts, wanted: Wanted) -> None:
+    """A push ruleset: only private and internal repositories have them, and only a GitHub App can be let through."""
+    if not wanted.restrict_kernels:
+        return
+    if not facts.private or wanted.app is None:
+        plan.notes.append(
+            "kernels/ cannot be kept to the bot on every branch: GitHub restricts paths in private and internal "
+            "repositories only, and lets a GitHub App through but not GITHUB_TOKEN (--app-id). The default branch is "
+            f"kept by {EXAM} all the same"
+        )
+        return
+    if any(ruleset.name == KERNELS_RULESET for ruleset in settings.rulesets()):
+        plan.right.append(f"ruleset `{KERNELS_RULESET}`")
+        return
+    document = {
+        "name": KERNELS_RULESET,
+        "target": "push",
+        "enforcement": "active",
+        "bypass_actors": [
+            {"actor_id": wanted.app, "actor_type": "Integration", "bypass_mode": "always"},
+            {**ADMINISTRATOR, "bypass_mode": "always"},
+        ],
+        "rules": [{"type": "file_path_restriction", "parameters": {"restricted_file_paths": ["kernels/**/*.py"]}}],
+    }
+    plan.changes.append(
+        Change(
+            f"make the ruleset `{KERNELS_RULESET}`: only the App {wanted.app} and administrators push kernels/**/*.py",
+            "keep kernels/ to the bot",
+            "Administration: write (and a plan with push rulesets)",
+            lambda: settings.put_ruleset(document),
+        )
+    )
+
+
+def told(plan: Plan) -> Iterator[str]:
+    """The plan, as lines."""
+    yield f"{plan.repository}:"
+    yield from (f"  right  {text}" for text in plan.right)
+    yield from (f"  to do  {change.what}\n         takes {change.needs}" for change in plan.changes)
+    yield from (f"  DENIED {denied}" for denied in plan.denied)
+    yield from (f"  note   {text}" for text in plan.notes)
+    if not (plan.changes or plan.denied):
+        yield "  nothing to do"
