@@ -58,12 +58,15 @@ Axis = ConstAxis | VarAxis | RaggedAxis | TotalAxis | CountAxis
 
 
 class TensorInput(Frozen):
-    """A tensor the candidate reads. `offsets_of`: the cumulative sums of that ragged axis instead of a drawn value."""
+    """A tensor the candidate reads. `offsets_of`: the cumulative sums of that ragged axis instead of a drawn value.
+    `infinite`: infinities are legal values.
+    """
 
     shape: list[Extent]
     dtype: DType
     lifetime: Lifetime = "call"
     optional: bool = False
+    infinite: bool = False
     offsets_of: Name | None = None
     doc: str = ""
 

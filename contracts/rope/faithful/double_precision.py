@@ -1,0 +1,10 @@
+"""Everything in float64, rounded once: as close as an answer can be."""
+
+
+def run(q, k, cos_sin, positions, q_out, k_out):
+    cosine, sine = cos_sin[positions].double().unsqueeze(1).chunk(2, dim=-1)
+    for heads, out in ((q, q_out), (k, k_out)):
+        first, second = heads.double().chunk(2, dim=-1)
+        half = first.shape[-1]
+        out[..., :half] = first * cosine - second * sine
+        out[..., half:] = second * cosine + first * sine
