@@ -15,7 +15,7 @@ FOLDER = CONTRACTS / "kda_prefill"
 CONTROLS = load_contract(CONTRACTS, "kda_prefill").contract.controls
 HONEST = [
     *sorted(FOLDER.glob("faithful/*.py")),
-    *sorted(FOLDER.glob("baselines/*.py")),
+    *sorted(FOLDER.glob("baselines/torch_*.py")),
     ROOT / "tests/data/kda_run/03_chunked.py",
 ]
 ORDINARY: Sizes = {"lengths": [37, 0, 16], "H": 2}

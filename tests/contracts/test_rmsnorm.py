@@ -11,7 +11,7 @@ from tests.contracts.judging import CONTRACTS, Judge, load_kernel
 
 FOLDER = CONTRACTS / "rmsnorm"
 CONTROLS = load_contract(CONTRACTS, "rmsnorm").contract.controls
-HONEST = [*sorted(FOLDER.glob("faithful/*.py")), *sorted(FOLDER.glob("baselines/*.py"))]
+HONEST = [*sorted(FOLDER.glob("faithful/*.py")), *sorted(FOLDER.glob("baselines/torch_[ef]*.py"))]
 SMALL: Sizes = {"B": 33, "H": 300}
 
 

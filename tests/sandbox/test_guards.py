@@ -142,7 +142,7 @@ def test_one_rule_of_the_filter_cannot_be_made(contract, monkeypatch) -> None:
 
 
 def test_a_mount_cannot_be_staged(contract, monkeypatch) -> None:
-    monkeypatch.setattr("bot.verify.sandbox._mounts", lambda _: [("/proctor/nowhere", "/usr/lib")])
+    monkeypatch.setattr("bot.verify.sandbox._mounts", lambda *_: [("/proctor/nowhere", "/usr/lib")])
     refused(contract, "mount: No such file or directory")
 
 
