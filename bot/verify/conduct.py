@@ -116,7 +116,8 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
             return evaluation
         second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, confirming[0], watch)
         second.pool, confirming = confirming[1:], confirming[:1]
-        second.bar, second.baselines, second.overhead_ns = exam.bar, exam.baselines, exam.overhead_ns
+        second.bar, second.baselines = exam.bar, exam.baselines
+        second.overhead_ns, second.flush_ns = exam.overhead_ns, exam.flush_ns
         return evaluation.model_copy(update={"confirmation": hold(second)})
     finally:
         for waiting in confirming:

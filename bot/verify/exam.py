@@ -108,6 +108,7 @@ class Exam:
     baselines_planned: list[tuple[Kernel, Baseline | None]] = field(default_factory=list)
     bar: Kernel | None = None
     overhead_ns: int = 0
+    flush_ns: int = 0
     prepared: bool = False
     noisy_runs: int = NOISY_RUNS
     allowance: Allowance = field(default_factory=Allowance)

@@ -112,10 +112,14 @@ def test_rows_are_ordered_alike_on_both_devices() -> None:
 
 def test_a_call_beside_somebody_else_does_not_count() -> None:
     quiet = [(510_000, 512_000), (508_000, 530_000), (514_000, 511_000)]
-    assert disturbed(quiet) == set()
-    assert disturbed([*quiet, (511_000, 900_000)]) == {3}
-    assert disturbed([(0, 0), (0, 0)]) == set()
-    assert disturbed([]) == set()
+    assert disturbed(quiet, 512_000) == set()
+    assert disturbed([*quiet, (511_000, 900_000)], 512_000) == {3}
+    assert disturbed([(0, 0), (0, 0)], 0) == set()
+    assert disturbed([], 512_000) == set()
+
+
+def test_a_device_that_is_kept_busy_all_along_is_not_the_usual_one() -> None:
+    assert disturbed([(900_000, 910_000)] * 5, 512_000) == {0, 1, 2, 3, 4}
 
 
 def test_a_baseline_says_what_it_lacks() -> None:

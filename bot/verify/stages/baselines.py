@@ -41,7 +41,7 @@ def screen_baselines(exam: Exam) -> None:
             continue
         with exam.baseline_worker(kernel) as worker:
             if not exam.overhead_ns:
-                exam.overhead_ns = _overhead(exam, worker)
+                _null(exam, worker)
             failed = worker.load(kernel.source)
             if failed is not None:
                 _note(exam, kernel, "unavailable", note=failed.text)
@@ -105,8 +105,9 @@ def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
     return wrong
 
 
-def _overhead(exam: Exam, worker: Worker) -> int:
-    """The least envelope of a call that does nothing. The kernel is ours and leaves nothing behind in the worker.
+def _null(exam: Exam, worker: Worker) -> None:
+    """Set the least envelope of a call that does nothing, and, on a GPU, what emptying its cache takes beside nobody else.
+    The kernel is ours and leaves nothing behind in the worker.
 
     Raises:
         InfrastructureError: even nothing does not work.
@@ -121,10 +122,11 @@ def _overhead(exam: Exam, worker: Worker) -> int:
     case = exam.make(recipe, stream, static=stream)
     answers = [worker.call(slot, case, stream.child(number)) for number in range(NULL_CALLS)]
     worker.release(slot)
-    times = [answer.envelope_ns for answer in answers if isinstance(answer, Answered)]
-    if len(times) < NULL_CALLS:
+    answered = [answer for answer in answers if isinstance(answer, Answered)]
+    if len(answered) < NULL_CALLS:
         raise InfrastructureError("a kernel that does nothing does not answer: the worker is broken")
-    return min(times)
+    exam.overhead_ns = min(answer.envelope_ns for answer in answered)
+    exam.flush_ns = round(statistics.median(answer.flush_ns for answer in answered))
 
 
 def _clean_times(exam: Exam, kernel: Kernel, worker: Worker) -> dict[str, BaselineTime] | Failure:

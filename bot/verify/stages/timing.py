@@ -151,7 +151,7 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             exam.progress("timing", done + finished, cell.recipe.name)
             cases = drawn.get(cell.recipe.name) or _cases(exam, cell, number)
             pairs = _timed(cell, cases, candidate, baseline, number)
-            _keep(cell, pairs, "candidate" if candidate_first else "baseline")
+            _keep(cell, pairs, "candidate" if candidate_first else "baseline", exam.flush_ns)
             if exam.device != "cpu":
                 _check_all(exam, [cell])
     return len(cells)
@@ -202,14 +202,16 @@ def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Work
     return taken
 
 
-def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "baseline"]) -> None:
+def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "baseline"], quiet_ns: int) -> None:
     cell.unchecked += pairs
     timed = pairs[WARM_UPS:]
-    lost = disturbed([(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in timed])
+    lost = disturbed([(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in timed], quiet_ns)
     counted = [pair for number, pair in enumerate(timed) if number not in lost]
     cell.timed += len(timed)
     cell.lost += len(lost)
     cell.claimed_ns += [pair.candidate.claimed_ns for pair in counted]
+    if not counted:
+        return  # The cell is invalid: it lost more than it may.
     cell.rounds.append(
         Round(
             first=first,
@@ -219,11 +221,12 @@ def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "base
     )
 
 
-def disturbed(flushes: Sequence[tuple[int, int]]) -> set[int]:
+def disturbed(flushes: Sequence[tuple[int, int]], quiet_ns: int) -> set[int]:
     """The pairs of calls before which something else was at work on the device: what empties its cache takes the same
-    time again and again, 2 % from the middle to the 95th percentile, unless it must take turns. None on a CPU."""
-    usual = statistics.median([ns for pair in flushes for ns in pair]) if flushes else 0
-    return {number for number, pair in enumerate(flushes) if max(pair) > DISTURBED * usual}
+    time again and again, 2 % from the middle to the 95th percentile, unless it must take turns. `quiet_ns` is from
+    before candidate code was loaded: one that keeps the device busy all along would make its own times the usual ones.
+    """
+    return {number for number, pair in enumerate(flushes) if quiet_ns and max(pair) > DISTURBED * quiet_ns}
 
 
 def _slots(cell: _Measured, worker: Worker, *, ours: bool) -> list[Slot]:
