@@ -106,7 +106,7 @@ def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
 
 
 def _null(exam: Exam, worker: Worker) -> None:
-    """Set the least envelope of a call that does nothing, and, on a GPU, what emptying its cache takes beside nobody else.
+    """Set the least envelope of a call that does nothing, and, on a GPU, what emptying its cache takes when idle.
     The kernel is ours and leaves nothing behind in the worker.
 
     Raises:
