@@ -111,6 +111,11 @@ class Repository:
         """One commit."""
         return self._log("-1", sha)[0]
 
+    def merge_base(self, base: str, head: str) -> str | None:
+        """The commit at which `head` left `base`; None when they have none in common."""
+        done = self._run("merge-base", base, head)
+        return done.stdout.strip() or None
+
     def files(self, base: str, head: str) -> list[ChangedFile]:
         """Files that `head` changed since it left `base`, with their hunks."""
         span = (f"{base}...{head}", "--")

@@ -7,9 +7,9 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import urlencode
 
 from flask import Blueprint, Response, g, jsonify, request
-from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot.forge import shapes
+from bot.forge import shapes, shapes_actions
 from bot.forge.app import API, login_of, the_state
 from bot.forge.records import Issue, Openness, PullPart, Role, StatusState
 from bot.forge.refusals import RequestRefusedError
@@ -61,15 +61,8 @@ class _Reaction(_Body):
     content: str
 
 
-class _LabelObject(_Body):
+class _Labels(_Body):
     labels: list[str]
-
-
-class _Labels(RootModel[_LabelObject | list[str]]):
-    """GitHub takes both an object and a bare list."""
-
-    def names(self) -> list[str]:
-        return self.root if isinstance(self.root, list) else self.root.labels
 
 
 class _NewRef(_Body):
@@ -121,7 +114,7 @@ def _read(kind: type[M]) -> M:
         return kind.model_validate(data)
     except ValidationError as error:
         problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        raise RequestRefusedError(422, "Invalid request.", problems) from None
+        raise RequestRefusedError(422, f"Invalid request. {'; '.join(problems)}") from None
 
 
 def _whole(name: str, default: int, most: int) -> int:
@@ -162,7 +155,7 @@ def get_repository() -> Json:
     """The repository, and what whoever asks may do in it."""
     state = the_state()
     rights = {"permissions": shapes.permissions(state.accounts.role(g.login))} if g.login else {}
-    return shapes.repository(state.site) | rights
+    return shapes.repository_in_full(state.site) | rights
 
 
 @rest.get(f"{_REPO}/collaborators/<login>/permission")
@@ -180,6 +173,19 @@ def post_issue() -> Created:
     """Open an issue."""
     new = _read(_NewIssue)
     return shapes.issue(the_state().site, the_state().open_issue(g.login, new.title, new.body or "")), 201
+
+
+@rest.get(f"{_REPO}/issues")
+def get_issues() -> Response:
+    """Issues and pull requests by state and labels, newest first."""
+    state, wanted = the_state(), request.args.get("state", "open")
+    labels = set(filter(None, request.args.get("labels", "").split(",")))
+    found = [
+        issue
+        for issue in state.issues()
+        if wanted in {"all", issue.state} and labels <= {label.name for label in issue.labels}
+    ]
+    return _page(found, lambda each: shapes.issue(state.site, each))
 
 
 @rest.get(_ISSUE)
@@ -247,7 +253,7 @@ def get_labels(number: int) -> Response:
 @rest.post(f"{_ISSUE}/labels")
 def post_labels(number: int) -> Response:
     """Add labels; the answer lists all."""
-    for name in _read(_Labels).names():
+    for name in _read(_Labels).labels:
         the_state().label(g.login, number, name)
     return get_labels(number)
 
@@ -393,6 +399,24 @@ def _commit_sha(revision: str) -> str:
     return sha
 
 
+@rest.get(f"{_REPO}/compare/<path:span>")
+def get_comparison(span: str) -> Json:
+    """What a commit has beyond where it left another: `BASE...HEAD`. At most 300 files are listed, as on GitHub."""
+    base, dots, head = span.partition("...")
+    if not dots:
+        raise RequestRefusedError(404, "Not Found")
+    repository = the_state().repository
+    base_sha, head_sha = _commit_sha(base), _commit_sha(head)
+    fork = repository.merge_base(base_sha, head_sha)
+    if fork is None:
+        raise RequestRefusedError(404, f"No common ancestor between {base} and {head}.")
+    known = (repository.commit(base_sha), repository.commit(fork))
+    ahead, behind = repository.commits(base_sha, head_sha), repository.commits(head_sha, base_sha)
+    return shapes.comparison(
+        the_state().site, *known, head_sha, ahead, len(behind), repository.files(base_sha, head_sha)
+    )
+
+
 @rest.get(f"{_REPO}/commits/<path:revision>")
 def get_commit(revision: str) -> Json:
     """A commit by SHA, branch or tag."""
@@ -407,7 +431,6 @@ def get_combined_status(revision: str) -> Json:
 
 
 @rest.get(f"{_REPO}/commits/<path:revision>/statuses")
-@rest.get(f"{_REPO}/statuses/<path:revision>")
 def get_statuses(revision: str) -> Response:
     """Every status of a commit, newest first."""
     site = the_state().site
@@ -418,14 +441,14 @@ def get_statuses(revision: str) -> Response:
 def get_runs() -> Json:
     """Workflow runs by status, newest first. Unlike on GitHub, on one page."""
     state, wanted = the_state(), request.args.get("status")
-    found = [shapes.workflow_run(state.site, run) for run in state.runs() if wanted in {None, "", run.status}]
+    found = [shapes_actions.workflow_run(state.site, run) for run in state.runs() if wanted in {None, "", run.status}]
     return {"total_count": len(found), "workflow_runs": found}
 
 
 @rest.get(f"{_REPO}/actions/runs/<int:run_id>")
 def get_run(run_id: int) -> Json:
     """One workflow run."""
-    return shapes.workflow_run(the_state().site, the_state().run(run_id))
+    return shapes_actions.workflow_run(the_state().site, the_state().run(run_id))
 
 
 @rest.get(f"{_REPO}/actions/runs/<int:run_id>/jobs")
@@ -433,7 +456,7 @@ def get_jobs(run_id: int) -> Json:
     """The jobs of a workflow run, on one page."""
     state = the_state()
     run = state.run(run_id)
-    return {"total_count": len(run.jobs), "jobs": [shapes.workflow_job(state.site, run, job) for job in run.jobs]}
+    return {"total_count": len(run.jobs), "jobs": [shapes_actions.workflow_job(state.site, run, job) for job in run.jobs]}
 
 
 @rest.post(f"{_REPO}/actions/runs/<int:run_id>/cancel")

@@ -20,8 +20,6 @@ from bot.forge.records import (
     Site,
     Status,
     User,
-    WorkflowJob,
-    WorkflowRun,
 )
 from bot.forge.repository import ChangedFile, Commit
 
@@ -156,7 +154,7 @@ def repository(site: Site, owner: str = "") -> Json:
         "archived": False,
         "disabled": False,
         **dict.fromkeys(_COUNTS, 0),
-        **{f"{name}_count": 0 for name in (*_COUNTS, "network", "subscribers", "stargazers")},
+        **{f"{name}_count": 0 for name in (*_COUNTS, "stargazers")},
         "size": 0,
         "topics": [],
         "allow_forking": True,
@@ -165,6 +163,11 @@ def repository(site: Site, owner: str = "") -> Json:
         "default_branch": site.default_branch,
         **dict.fromkeys(("created_at", "updated_at", "pushed_at"), moment),
     }
+
+
+def repository_in_full(site: Site) -> Json:
+    """The repository as it stands alone."""
+    return repository(site) | {"network_count": 0, "subscribers_count": 0}
 
 
 def label(site: Site, value: Label) -> Json:
@@ -303,6 +306,36 @@ def pull(site: Site, value: Issue, part: PullPart) -> Json:
         "merge_commit_sha": None,
         "merged_at": None,
         "auto_merge": None,
+    }
+
+
+def comparison(
+    site: Site,
+    base: Commit,
+    fork: Commit,
+    head: str,
+    ahead: Sequence[Commit],
+    behind: int,
+    files: Sequence[ChangedFile],
+) -> Json:
+    """Two commits, and what the second has beyond the commit `fork` at which it left the first."""
+    span = f"{base.sha}...{head}"
+    page = f"{site.repo_url}/compare/{span}"
+    status = "identical" if base.sha == head else "diverged" if ahead and behind else "ahead" if ahead else "behind"
+    return {
+        "url": f"{site.repo_api}/compare/{span}",
+        "html_url": page,
+        "permalink_url": page,
+        "diff_url": f"{page}.diff",
+        "patch_url": f"{page}.patch",
+        "base_commit": commit(site, base),
+        "merge_base_commit": commit(site, fork),
+        "status": status,
+        "ahead_by": len(ahead),
+        "behind_by": behind,
+        "total_commits": len(ahead),
+        "commits": [commit(site, each) for each in ahead[:250]],
+        "files": [changed_file(site, each, head) for each in files[:300]],
     }
 
 
@@ -447,40 +480,4 @@ def changed_file(site: Site, value: ChangedFile, head: str) -> Json:
         "contents_url": f"{site.repo_api}/contents/{path}?ref={head}",
         **({"patch": value.patch} if value.patch else {}),
         **({"previous_filename": value.previous} if value.previous else {}),
-    }
-
-
-def workflow_run(site: Site, value: WorkflowRun) -> Json:
-    """A run of a workflow."""
-    url = f"{site.repo_api}/actions/runs/{value.id}"
-    return {
-        "id": value.id,
-        "node_id": f"WFR_{value.id}",
-        "name": value.workflow,
-        "path": f".github/workflows/{value.workflow}.yml",
-        "display_title": value.title,
-        "event": value.event,
-        "status": value.status,
-        "conclusion": value.conclusion,
-        "run_attempt": 1,
-        "created_at": timestamp(value.created_at),
-        "run_started_at": timestamp(value.created_at),
-        "url": url,
-        "html_url": f"{site.repo_url}/actions/runs/{value.id}",
-        "jobs_url": f"{url}/jobs",
-        "cancel_url": f"{url}/cancel",
-    }
-
-
-def workflow_job(site: Site, run: WorkflowRun, value: WorkflowJob) -> Json:
-    """A job of a workflow run."""
-    return {
-        "id": value.id,
-        "run_id": run.id,
-        "node_id": f"CR_{value.id}",
-        "name": value.name,
-        "status": value.status,
-        "conclusion": value.conclusion,
-        "started_at": timestamp(value.started_at) if value.started_at else None,
-        "html_url": f"{site.repo_url}/actions/runs/{run.id}/job/{value.id}",
     }

@@ -5,7 +5,7 @@ A record is parsed straight from the REST answer and declares only the fields us
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, Strict
 
@@ -68,6 +68,13 @@ class Issue(Foreign):
     state: Literal["open", "closed"]
     author: Login = GHOST
     labels: list[Label]
+    locked: bool = False
+    pull_request: dict[str, Any] | None = None
+
+    @property
+    def on_pull(self) -> bool:
+        """Whether it is a pull request, seen as an issue."""
+        return self.pull_request is not None
 
 
 class Pull(Foreign):
@@ -112,6 +119,8 @@ class Status(Foreign):
     state: StatusState
     description: Text = ""
     creator: Annotated[str, Field(validation_alias=AliasPath("creator", "login"))] = GHOST
+    created_at: Time
+    url: Annotated[Text, Field(validation_alias="target_url")] = ""
 
 
 class PullFile(Foreign):
@@ -178,6 +187,10 @@ class GitHub(Protocol):
         """An issue as it stands now."""
         ...
 
+    def open_issues(self, label: str) -> Sequence[Issue]:
+        """The open issues with a label, newest first; no pull requests."""
+        ...
+
     def comments(self, number: int) -> Sequence[Comment]:
         """Comments below an issue or pull request, oldest first."""
         ...
@@ -208,6 +221,14 @@ class GitHub(Protocol):
 
     def pull(self, number: int) -> Pull:
         """A pull request as it stands now."""
+        ...
+
+    def open_pulls(self) -> Sequence[Pull]:
+        """The open pull requests, newest first."""
+        ...
+
+    def changed(self, base: str, head: str) -> Sequence[PullFile] | None:
+        """The files that a commit changes beyond where it left another; None when there are more than GitHub lists."""
         ...
 
     def pull_files(self, number: int) -> Sequence[PullFile]:

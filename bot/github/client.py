@@ -47,6 +47,9 @@ RETRIES = 3
 RATE_LIMIT_WAIT = 120
 """Seconds. A job holds a runner while it waits, so a longer limit is reported instead."""
 
+COMPARED = 300
+"""Files that a comparison lists at most: https://docs.github.com/en/rest/commits/commits#compare-two-commits"""
+
 PAGES = 100
 """Pages of 100: an issue with more comments is no issue."""
 
@@ -67,6 +70,10 @@ class _Ref(Foreign):
 
 class _Repository(Foreign):
     default_branch: str
+
+
+class _Comparison(Foreign):
+    files: list[PullFile]
 
 
 class _User(Foreign):
@@ -165,6 +172,11 @@ class PyGitHub(GitHub):
         return self._get(Issue, f"{self._root}/issues/{number}")
 
     @override
+    def open_issues(self, label: str) -> list[Issue]:
+        found = self._list(Issue, f"{self._root}/issues", labels=label, state="open")
+        return [issue for issue in found if not issue.on_pull]
+
+    @override
     def comments(self, number: int) -> list[Comment]:
         return self._list(Comment, f"{self._root}/issues/{number}/comments")
 
@@ -231,6 +243,17 @@ class PyGitHub(GitHub):
     @override
     def pull(self, number: int) -> Pull:
         return self._get(Pull, f"{self._root}/pulls/{number}")
+
+    @override
+    def open_pulls(self) -> list[Pull]:
+        return self._list(Pull, f"{self._root}/pulls", state="open")
+
+    @override
+    def changed(self, base: str, head: str) -> list[PullFile] | None:
+        # The page is one of commits; the files stand on the first.
+        path = f"{self._root}/compare/{quote(base, safe='')}...{quote(head, safe='')}"
+        files = self._get(_Comparison, path).files
+        return files if len(files) < COMPARED else None
 
     @override
     def pull_files(self, number: int) -> list[PullFile]:

@@ -289,3 +289,30 @@ def test_an_unreachable_host_is_an_error_worth_retrying():
     with pytest.raises(GitHubError, match="no answer") as caught:
         connect("http://127.0.0.1:9", "x", "acme/kernels").issue(1)
     assert caught.value.retryable
+
+
+def test_open_issues_are_those_with_the_label_and_no_pull_requests(github: GitHub, state: ForgeState):
+    for number in (1, state.open_issue("alice", "Another", "").number):
+        state.label("alice", number, "optimize")
+    state.edit_issue("alice", 2, state="closed")
+    state.open_issue("alice", "Without", "")
+    assert [issue.number for issue in github.open_issues("optimize")] == [1]
+
+
+def test_a_comparison_is_of_commits_and_says_when_it_is_too_long(github: GitHub, state: ForgeState, tmp_path: Path):
+    base = github.default_branch()[1]
+    remote, author = Remote(str(state.repository.path)), Identity("alice", "alice@example.org")
+
+    def push(branch: str, count: int) -> str:
+        files = {f"kernels/rmsnorm/f{number}.py": b"x" for number in range(count)}
+        change = Change(operation="rmsnorm", base_sha=base, files=files, message="Add", author=author)
+        return push_files(remote, branch, change)
+
+    few, many = push("few", 2), push("many", 300)
+    files = github.changed(base, few)
+    assert files is not None
+    assert [file.path for file in files] == ["kernels/rmsnorm/f0.py", "kernels/rmsnorm/f1.py"]
+    assert github.changed(few, base) == []
+    assert github.changed(base, many) is None
+    state.open_pull("alice", "Few", "", head="few", base="main")
+    assert [pull.head_sha for pull in github.open_pulls()] == [few]
