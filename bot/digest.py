@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import rfc8785
@@ -23,3 +24,10 @@ def of_document(document: Any) -> str:
 def of_files(files: Mapping[str, bytes]) -> str:
     """SHA-256 over names and contents of a set of files, whatever order they come in."""
     return of_document({name: of_bytes(data) for name, data in files.items()})
+
+
+def of_judge() -> str:
+    """SHA-256 over the verifier's own files and what it imports of ours: which judge decides here."""
+    bot = Path(__file__).resolve().parent
+    files = sorted([*(bot / "verify").rglob("*.py"), *(bot / "contract").rglob("*.py"), bot / "evaluation.py"])
+    return of_files({str(path.relative_to(bot)): path.read_bytes() for path in files})

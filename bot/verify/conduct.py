@@ -143,7 +143,7 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
         contract=exam.contract.name,
         contract_version=exam.contract.version,
         contract_digest=exam.loaded.digest,
-        judge_digest=judge_digest(),
+        judge_digest=digest.of_judge(),
         candidate_name=job.candidate_name,
         candidate_digest=digest.of_bytes(job.source.encode()),
         mode=job.mode,
@@ -215,13 +215,6 @@ def _step(exam: Exam, names: tuple[StageName, ...], step: Step, refusal: Refusal
         )
         refusal = refusal or outcome.refusal
     return refusal
-
-
-def judge_digest() -> str:
-    """SHA-256 over the verifier's own files and what it imports of ours: which judge decided."""
-    bot = Path(__file__).resolve().parents[1]
-    files = sorted([*(bot / "verify").rglob("*.py"), *(bot / "contract").rglob("*.py"), bot / "evaluation.py"])
-    return digest.of_files({str(path.relative_to(bot)): path.read_bytes() for path in files})
 
 
 def _environment(exam: Exam) -> Environment:

@@ -6,10 +6,11 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator
 
+from bot import digest
 from bot.contract.appraisal import Missed, Order, Soaked, Step, Tally
 from bot.contract.load import LoadedContract
 from bot.evaluation import ControlResult, Grade, Job
-from bot.verify.conduct import judge_digest, open_exam
+from bot.verify.conduct import open_exam
 from bot.verify.stages.controls import grade
 from bot.verify.variants import draw_variants
 
@@ -32,7 +33,7 @@ def soak(loaded: LoadedContract, order: Order, salt: str, watch: Watch) -> Soake
             key = (kind, result.file)
             tallies[key] = counted(tallies.get(key), kind, result, own)
     return Soaked(
-        judge_digest=judge_digest(),
+        judge_digest=digest.of_judge(),
         contract_digest=loaded.digest,
         exams=order.draws,
         tallies=[tallies[key] for key in sorted(tallies)],
