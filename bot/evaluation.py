@@ -4,7 +4,7 @@ people read it. Every figure in a report is computed from what stands here; time
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import Field, TypeAdapter, model_validator
 
 from bot import digest
 from bot.contract.distribution import Frozen
@@ -44,10 +44,28 @@ class BaselineSource(Frozen):
     source: str
 
 
+SHARDS = 16
+"""Runners over which one exam may be spread."""
+
+
+class Shard(Frozen):
+    """One of `of` parts of an exam, from 1. Each holds all of the exam but the cells of the other parts' workloads."""
+
+    number: Annotated[int, Field(ge=1, le=SHARDS)]
+    of: Annotated[int, Field(ge=1, le=SHARDS)]
+
+    @model_validator(mode="after")
+    def _is_one_of_them(self) -> "Shard":
+        if self.number > self.of:
+            raise ValueError(f"there is no shard {self.number} of {self.of}")
+        return self
+
+
 class Job(Frozen):
     """What the control plane asks of the verifier. Never carries a secret.
 
-    `keep`: a folder in which to leave the tensors of a counterexample, for a bundle.
+    `keep`: a folder in which to leave the tensors of a counterexample, for a bundle. `workload`: examine the cells of
+    this one alone. `rounds`: pairs of workers that time each cell, instead of the mode's own number.
     """
 
     contracts_dir: str
@@ -59,6 +77,9 @@ class Job(Frozen):
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     incumbent: BaselineSource | None = None
     keep: str | None = None
+    workload: str | None = None
+    shard: Shard | None = None
+    rounds: Annotated[int, Field(ge=2, le=64)] | None = None
 
 
 Statistic = Literal["median", "p99", "maximum", "class", "bar", "leak", "relation", "set"]
@@ -369,7 +390,9 @@ class Evaluation(Frozen):
 
     `scored_cells`: names (`workload/regime`) that must be timed, fixed before candidate code loaded. `confirmation`:
     the same exam held again with another salt, after this one had refused nothing. `prepared`: its salt was drawn
-    before the candidate was there, as a resident verifier does for `quick` alone.
+    before the candidate was there, as a resident verifier does for `quick` alone. `workload`: the only one whose cells
+    were asked for. `shard`: which part of an exam this is; of joined parts (bot/merge.py) commitments and salts stand
+    in their order, with a `+` between them.
     """
 
     schema_version: Literal[1] = 1
@@ -395,6 +418,8 @@ class Evaluation(Frozen):
     checked_timed_calls: int = 0
     infrastructure: str = ""
     prepared: bool = False
+    workload: str | None = None
+    shard: Shard | None = None
     confirmation: "Evaluation | None" = None
 
     @property

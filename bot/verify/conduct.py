@@ -22,7 +22,7 @@ from bot.verify.calls import Allowance, Worker
 from bot.verify.counterexample import save
 from bot.verify.exam import Exam, Outcome, Step, Watch
 from bot.verify.oracle import load_oracle
-from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, plan_turns
+from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, plan_turns, rounds_of
 from bot.verify.stages.answers import MIXED, questions, relations, smoke
 from bot.verify.stages.baselines import screen_baselines
 from bot.verify.stages.build import build
@@ -60,15 +60,17 @@ def open_exam(
         UsageError: the contract has nothing to score on this device, or its oracle is wrong.
         InfrastructureError: ours.
     """
-    if not loaded.contract.scored(job.device):
-        raise UsageError(f"contract {job.contract} has no scored workload for {job.device}")
     torch.set_num_threads(1)
     salt = secrets.token_bytes(32) if salt is None else salt
     os.sched_setaffinity(0, cpus.split()[0])
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, worker, drawer_for(job.device))
+    if not exam.scored():
+        what = f"workload {job.workload}" if job.workload else f"shard {job.shard.number}" if job.shard else "contract"
+        raise UsageError(f"contract {job.contract}: this {what} has nothing to score for {job.device}")
     exam.prepared = prepared
     exam.gpu = gpu_facts(job.device)
-    exam.allowance = Allowance(CANDIDATE_SECONDS[job.mode] * (1 if job.device == "cpu" else COMPILING))
+    longer = max(1.0, rounds_of(exam) / (ROUNDS[job.mode] or 1))
+    exam.allowance = Allowance(CANDIDATE_SECONDS[job.mode] * longer * (1 if job.device == "cpu" else COMPILING))
     if worker is not None:
         worker.allowance = exam.allowance
     if job.mode == "quick" and worker is not None and not prepared:
@@ -160,6 +162,8 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
         grade=exam.grade,
         checked_timed_calls=exam.checked_timed_calls,
         prepared=exam.prepared,
+        workload=job.workload,
+        shard=job.shard,
         scored_cells=[f"{w.name}/{r}" for w, r in exam.scored()],
     )
 

@@ -133,16 +133,28 @@ class Exam:
     def root(self) -> Stream:
         """All draws of this exam come from here."""
         candidate = "any" if self.prepared else digest.of_bytes(self.job.source.encode())
-        return Stream.from_salt(self.salt, candidate, self.loaded.digest, self.job.mode, "0")
+        shard = str(self.job.shard.number if self.job.shard else 0)
+        return Stream.from_salt(self.salt, candidate, self.loaded.digest, self.job.mode, shard)
 
     @property
     def candidate(self) -> Kernel:
         """The kernel under examination."""
         return Kernel(self.job.candidate_name, self.job.source)
 
+    @property
+    def workloads(self) -> list[Workload]:
+        """Those whose cells this exam holds: all of its device, the one asked for, or its shard's part. The scored ones
+        are dealt out first, so that each shard has some."""
+        job = self.job
+        here = [w for w in self.contract.workloads if self.device in w.device and job.workload in (None, w.name)]
+        if job.shard is None:
+            return here
+        dealt = sorted(here, key=lambda w: not w.scored)[job.shard.number - 1 :: job.shard.of]
+        return [w for w in here if w in dealt]
+
     def scored(self) -> list[tuple[Workload, str]]:
-        """The scored cells on this device."""
-        return self.contract.scored(self.device)
+        """The scored cells of this exam."""
+        return [(w, r) for w in self.workloads if w.scored for r in self.contract.regimes]
 
     @property
     def candidate_worker(self) -> Worker:

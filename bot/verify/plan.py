@@ -62,7 +62,7 @@ def _mapped(exam: Exam, workload: Workload) -> bool:
 
 def _influence(exam: Exam, checks: list[Check]) -> Iterator[Check]:
     """Of each scored workload a few draws with parts changed, its regimes taking turns from a secret start."""
-    for workload in exam.contract.workloads:
+    for workload in exam.workloads:
         if not _mapped(exam, workload):
             continue
         cells = {f"{workload.name}/{regime}" for regime in exam.contract.regimes}
@@ -95,7 +95,7 @@ def plan_turns(exam: Exam) -> list[Turn]:
 
 def _cells(exam: Exam, anchor: Workload) -> list[tuple[Workload, str]]:
     """All cells; in quick mode the anchor in every regime smoke leaves, and the others in one secret regime each."""
-    cells = [(w, r) for w in exam.contract.workloads if exam.device in w.device for r in exam.contract.regimes]
+    cells = [(w, r) for w in exam.workloads for r in exam.contract.regimes]
     if exam.job.mode != "quick":
         return cells
     regimes = list(exam.contract.regimes)
@@ -126,6 +126,12 @@ shown and counts for nothing: one pair will do. A confirmation adds a third to t
 pooled, and the A/A floor is the exam's."""
 
 
+def rounds_of(exam: Exam) -> int:
+    """Pairs of fresh workers a cell: as many as were asked for, where the mode has several."""
+    usual = ROUNDS[exam.job.mode]
+    return exam.job.rounds or usual if usual > 1 else usual
+
+
 def plan_stages(exam: Exam) -> dict[StageName, int]:
     """How many checks each stage has in this mode."""
     mode = exam.job.mode
@@ -138,6 +144,6 @@ def plan_stages(exam: Exam) -> dict[StageName, int]:
         **drawn,
         "relations": len(exam_relations(exam)) if mode in RELATIONS else 0,
         "integrity": sum(turn.again for turn in exam.turns),
-        "timing": len(exam.scored()) * ROUNDS[mode] if measured else 0,
+        "timing": len(exam.scored()) * rounds_of(exam) if measured else 0,
         "controls": len(contract.controls) + len(contract.faithful) + len(exam.variants) if mode == "exam" else 0,
     }

@@ -22,7 +22,7 @@ from bot.verify.counterexample import answer_tensors, pair_tensors
 from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
 from bot.verify.oracle import NOISY_RUNS, expect
 from bot.verify.philox import Stream
-from bot.verify.plan import PAIRS, ROUNDS
+from bot.verify.plan import PAIRS, rounds_of
 from bot.verify.start import gpu_state
 
 WARM_UPS = 2
@@ -92,7 +92,7 @@ def _timing(exam: Exam) -> Outcome:
     cells = [_measured(exam, workload, regime) for workload, regime in exam.scored()]
     done, before = 0, gpu_state(exam.device)
     try:
-        for number in range(ROUNDS[exam.job.mode]):
+        for number in range(rounds_of(exam)):
             done += _round(exam, exam.bar, cells, number, done)
         _check_all(exam, cells)
     except _Refused as stop:
@@ -111,7 +111,7 @@ def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
     calls = WARM_UPS + PAIRS[exam.job.mode]
     secret = {
         (number, call)
-        for number in range(ROUNDS[exam.job.mode])
+        for number in range(rounds_of(exam))
         for call in stream.child("full", number).shuffled(calls)[: max(1, round(calls * FULL_SHARE[exam.device]))]
     }
     return _Measured(workload, regime, recipe, stream, frozenset(secret))
@@ -119,7 +119,7 @@ def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
 
 def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: int) -> int:
     """One pair of fresh workers over all cells, in secret order."""
-    exam.progress("timing", done, f"round {number + 1} of {ROUNDS[exam.job.mode]}")
+    exam.progress("timing", done, f"round {number + 1} of {rounds_of(exam)}")
     claim = exam.job.mode == "claim"
     # Alternating from a secret start: a confirmation has one round, and the first started is slower.
     start = 0 if claim else int(exam.root.child("timing", "start").below(2)[0])
