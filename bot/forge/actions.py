@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from bot.contract.load import parse_yaml, validate
 from bot.errors import InfrastructureError
+from bot.forge import shapes_actions
 from bot.forge.expressions import evaluate, insert
 from bot.forge.server import Forge
 
@@ -112,12 +113,17 @@ class Actions:
             self._run(workflow, name, payload, checkout)
             # A workflow that waits for this one is woken as GitHub does it, and reads the default branch.
             waiting = (w for w in _workflows(checkout) if workflow.name in _woken_by(w))
-            pull = payload.get("pull_request") or {}
-            numbers = [{"number": pull["number"]}] if "number" in pull else []
-            woken = {"action": "completed", "workflow_run": {"event": name, "pull_requests": numbers}}
-            woken["repository"] = payload["repository"]
+            woken = self._completed(payload)
             for other in waiting:
                 self._run(other, "workflow_run", woken, checkout)
+
+    def _completed(self, payload: dict[str, Any]) -> dict[str, Any]:
+        """What a workflow is told that waits for the run that has just ended."""
+        state = self.forge.state
+        pull = payload.get("pull_request")
+        pulls = [state.pull(pull["number"])] if pull else []
+        who = state.accounts.user(payload["sender"]["login"])
+        return shapes_actions.completed(state.site, state.runs()[0], pulls, who)
 
     def _clone(self, checkout: Path) -> None:
         done = subprocess.run(

@@ -176,6 +176,7 @@ class WorkflowRun:
     workflow: str
     title: str
     event: str
+    head_sha: str
     created_at: datetime
     status: RunStatus = "queued"
     conclusion: Conclusion | None = None

@@ -456,7 +456,10 @@ def get_jobs(run_id: int) -> Json:
     """The jobs of a workflow run, on one page."""
     state = the_state()
     run = state.run(run_id)
-    return {"total_count": len(run.jobs), "jobs": [shapes_actions.workflow_job(state.site, run, job) for job in run.jobs]}
+    return {
+        "total_count": len(run.jobs),
+        "jobs": [shapes_actions.workflow_job(state.site, run, job) for job in run.jobs],
+    }
 
 
 @rest.post(f"{_REPO}/actions/runs/<int:run_id>/cancel")

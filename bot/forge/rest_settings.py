@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, Response, g, jsonify, request
 
-from bot.forge import shapes
+from bot.forge import shapes, shapes_actions
 from bot.forge.app import the_state
 from bot.forge.refusals import RequestRefusedError
 from bot.forge.shapes import Json
@@ -26,7 +26,7 @@ def _sent() -> Json:
 def _text(document: Json, key: str) -> str:
     value = document.get(key)
     if not isinstance(value, str):
-        raise RequestRefusedError(422, "Invalid request.", [f"{key}: a string is wanted"])
+        raise RequestRefusedError(422, f"Invalid request. {key}: a string is wanted")
     return value
 
 
@@ -59,15 +59,17 @@ def labels() -> Response | tuple[Json, int]:
 
 
 @settings_rest.route(f"{_REPO}/actions/variables", methods=["GET", "POST"])
-def variables() -> Response | Done:
+def variables() -> Response | tuple[Json, int]:
     """All variables; one more: https://docs.github.com/en/rest/actions/variables"""
-    settings = the_state().settings
+    site, settings = the_state().site, the_state().settings
     if request.method == "POST":
         sent = _sent()
         settings.set_variable(g.login, _text(sent, "name"), _text(sent, "value"), new=True)
-        return "", 201
+        return {}, 201
     found = settings.read_variables(g.login)
-    return _many("variables", [{"name": name, "value": value} for name, value in found.items()])
+    return _many(
+        "variables", [shapes_actions.dated(site.created_at, name=name, value=value) for name, value in found.items()]
+    )
 
 
 @settings_rest.patch(f"{_REPO}/actions/variables/<variable>")
@@ -82,9 +84,13 @@ def rulesets() -> Response | tuple[Json, int]:
     """All rulesets, without their rules; one more: https://docs.github.com/en/rest/repos/rules"""
     settings = the_state().settings
     if request.method == "POST":
-        return settings.put_ruleset(g.login, _sent()), 201
+        return _sourced(settings.put_ruleset(g.login, _sent())), 201
     long = ("rules", "conditions", "bypass_actors")
-    return jsonify([{k: v for k, v in each.items() if k not in long} for each in settings.rulesets.values()])
+    return jsonify([{k: v for k, v in _sourced(s).items() if k not in long} for s in settings.rulesets.values()])
+
+
+def _sourced(ruleset: Json) -> Json:
+    return ruleset | {"source_type": "Repository", "source": the_state().site.full_name}
 
 
 @settings_rest.route(f"{_REPO}/rulesets/<int:number>", methods=["GET", "PUT"])
@@ -92,12 +98,12 @@ def ruleset(number: int) -> Json:
     """One ruleset in full, or replaced; who may bypass it is for administrators to see."""
     state = the_state()
     if request.method == "PUT":
-        return state.settings.put_ruleset(g.login, _sent(), number)
+        return _sourced(state.settings.put_ruleset(g.login, _sent(), number))
     found = state.settings.rulesets.get(number)
     if found is None:
         raise RequestRefusedError(404, "Not Found")
     admin = g.login is not None and state.accounts.role(g.login) == "admin"
-    return {k: v for k, v in found.items() if admin or k != "bypass_actors"}
+    return {k: v for k, v in _sourced(found).items() if admin or k != "bypass_actors"}
 
 
 @settings_rest.get(f"{_REPO}/rules/branches/<path:branch>")
@@ -110,12 +116,12 @@ def branch_rules(branch: str) -> Response:
 @settings_rest.route(f"{_REPO}/environments/<environment>", methods=["GET", "PUT"])
 def environment(environment: str) -> Json:
     """An environment, or one made or changed: https://docs.github.com/en/rest/deployments/environments"""
-    settings = the_state().settings
+    site, settings = the_state().site, the_state().settings
     if request.method == "PUT":
-        return settings.put_environment(g.login, environment, _sent())
+        settings.put_environment(g.login, environment, _sent())
     if environment not in settings.environments:
         raise RequestRefusedError(404, "Not Found")
-    return settings.environments[environment]
+    return shapes_actions.environment(site, environment, settings.environments[environment])
 
 
 @settings_rest.route(f"{_REPO}/environments/<environment>/deployment-branch-policies", methods=["GET", "POST"])
@@ -135,11 +141,13 @@ def branch_policies(environment: str) -> Response | Json:
 @settings_rest.get(f"{_REPO}/environments/<environment>/secrets")
 def secrets(environment: str) -> Response:
     """Names of secrets, for administrators: https://docs.github.com/en/rest/actions/secrets"""
-    settings = the_state().settings
+    site, settings = the_state().site, the_state().settings
     settings.admit(g.login)
     if environment and environment not in settings.environments:
         raise RequestRefusedError(404, "Not Found")
-    return _many("secrets", [{"name": name} for name in settings.secrets.get(environment, [])])
+    return _many(
+        "secrets", [shapes_actions.dated(site.created_at, name=name) for name in settings.secrets.get(environment, [])]
+    )
 
 
 @settings_rest.route(f"{_REPO}/actions/permissions/workflow", methods=["GET", "PUT"])

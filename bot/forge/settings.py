@@ -84,9 +84,9 @@ class Settings:
             if number is not None and number not in self.rulesets:
                 raise RequestRefusedError(404, "Not Found")
             if any(s["name"] == document.get("name") and s["id"] != number for s in self.rulesets.values()):
-                raise RequestRefusedError(422, "Validation Failed", ["Name must be unique"])
+                raise invalid("Ruleset", "name", "custom", "Name must be unique")
             key = next(self._ids) if number is None else number
-            empty: Json = {"target": "branch", "source_type": "Repository", "bypass_actors": [], "rules": []}
+            empty: Json = {"target": "branch", "bypass_actors": [], "rules": []}
             self.rulesets[key] = empty | self.rulesets.get(key, {}) | dict(document) | {"id": key}
             self.writes += 1
             return self.rulesets[key]
@@ -101,16 +101,15 @@ class Settings:
                 found += [rule | {"ruleset_id": ruleset["id"]} for rule in ruleset["rules"]]
         return found
 
-    def put_environment(self, login: str | None, name: str, document: Mapping[str, Any]) -> Json:
+    def put_environment(self, login: str | None, name: str, document: Mapping[str, Any]) -> None:
         """Create or change an environment; a policy is either for protected branches or for named ones."""
         self.admit(login)
         policy = document.get("deployment_branch_policy")
         if policy and policy.get("protected_branches") == policy.get("custom_branch_policies"):
             raise RequestRefusedError(422, "protected_branches and custom_branch_policies cannot be the same")
         with self._lock:
-            self.environments[name] = {"name": name, "deployment_branch_policy": policy}
+            self.environments[name] = {"deployment_branch_policy": policy}
             self.writes += 1
-            return self.environments[name]
 
     def add_branch_policy(self, login: str | None, environment: str, pattern: str) -> None:
         """Let one more branch deploy to an environment."""

@@ -100,6 +100,7 @@ def profile(site: Site, who: User) -> Json:
         **dict.fromkeys(("name", "company", "location", "email", "hireable", "bio")),
         "blog": "",
         **dict.fromkeys(("public_repos", "public_gists", "followers", "following"), 0),
+        "user_view_type": "public",
         "created_at": timestamp(site.created_at),
         "updated_at": timestamp(site.created_at),
     }

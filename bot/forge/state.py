@@ -384,7 +384,8 @@ class ForgeState:
     def begin_run(self, workflow: str, title: str, event: str) -> WorkflowRun:
         """A run begins."""
         with self._lock:
-            run = WorkflowRun(next(self._ids), workflow, title, event, self._now())
+            sha = self.repository.commit_sha(self.site.default_branch) or "0" * 40
+            run = WorkflowRun(next(self._ids), workflow, title, event, sha, self._now())
             self._runs[run.id] = run
             return run
 

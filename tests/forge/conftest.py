@@ -11,6 +11,9 @@ from github import Auth, Github
 from bot.forge.repository import Repository, git_environment
 from bot.forge.server import Forge
 from bot.forge.state import ForgeState
+from tests.forge.described import described
+
+__all__ = ["described"]
 
 PERSON = {
     "GIT_AUTHOR_NAME": "maintainer",

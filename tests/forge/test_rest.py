@@ -4,6 +4,7 @@ import urllib.request
 
 import pytest
 from github import GithubException
+from github.Repository import Repository
 
 from bot.forge.server import Forge
 
@@ -23,6 +24,11 @@ def _raw(forge: Forge, path: str, token: str = "", body: bytes | None = None) ->
         return answer.status or 0, dict(answer.headers), json.load(answer)
 
 
+def _label(repo: Repository, number: int, *names: str) -> None:
+    """As GitHub describes it; PyGithub sends a bare list, which GitHub takes too but does not say."""
+    repo.requester.requestJsonAndCheck("POST", f"{repo.url}/issues/{number}/labels", input={"labels": list(names)})
+
+
 def test_story_of_an_issue_through_pygithub(client, state):
     number = state.open_issue("mallory", "Faster", "### Contract\n\nrmsnorm").number
     repo = client("bot").get_repo("acme/kernels")
@@ -32,7 +38,7 @@ def test_story_of_an_issue_through_pygithub(client, state):
     comment.create_reaction("eyes")
     issue.create_reaction("rocket")
     comment.edit("done")
-    issue.add_to_labels("optimize", "needs-info")
+    _label(repo, number, "optimize", "needs-info")
     issue.remove_from_labels("needs-info")
     assert [label.name for label in issue.get_labels()] == ["optimize"]
     assert issue.get_comment(comment.id).body == "done"
@@ -59,7 +65,8 @@ def test_story_of_a_pull_request_through_pygithub(client):
         repo.get_commit(pull.head.sha).create_status(state, context="proctor/exam", description="fine")
     combined = repo.get_commit(pull.head.sha).get_combined_status()
     assert (combined.state, [status.context for status in combined.statuses]) == ("success", ["proctor/exam"])
-    assert [status.state for status in repo.get_commit(pull.head.sha).get_statuses()] == ["success", "pending"]
+    _, said = repo.requester.requestJsonAndCheck("GET", f"/repos/acme/kernels/commits/{pull.head.sha}/statuses")
+    assert [status["state"] for status in said] == ["success", "pending"]
     reviewed = client("rachel").get_repo("acme/kernels").get_pull(pull.number).create_review(event="APPROVE")
     assert (reviewed.state, reviewed.commit_id) == ("APPROVED", pull.head.sha)
     assert [review.user.login for review in pull.get_reviews()] == ["rachel"]
@@ -148,7 +155,7 @@ def test_reader_may_comment_and_nothing_else(client, state):
         lambda: repo.create_git_ref("refs/heads/mine", sha),
         lambda: repo.get_commit(sha).create_status("success"),
         lambda: repo.create_pull(base="main", head="faster", title="Mine", body=""),
-        lambda: repo.get_issue(number).add_to_labels("optimize"),
+        lambda: _label(repo, number, "optimize"),
         lambda: repo.get_issue(number).edit(state="closed"),
     ):
         with _refused(403):

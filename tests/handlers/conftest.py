@@ -25,7 +25,10 @@ from bot.handlers.project import Project
 from bot.handlers.publish import Published, Publisher, publish
 from bot.handlers.run import RunFolder
 from bot.launch import launch
+from tests.forge.described import described
 from tests.verify.conftest import CENTER
+
+__all__ = ["described"]
 
 ROOT = Path(__file__).parents[2]
 PATH = "kernels/center/torch_x.py"
