@@ -1,4 +1,5 @@
-"""Cuts GitHub's own description of its interface down to what the forge serves and sends, and keeps that in tests/data.
+"""Cuts GitHub's own description of its interface down to what the forge serves and sends, and keeps that in tests/data,
+beside examples of its webhooks.
 
     python -m tests.forge.cut
 
@@ -6,6 +7,7 @@ Needs npm and its registry. The packages are pinned: a newer one may say somethi
 Kept are addresses, parameters, forms of bodies and answers; prose and examples are left out.
 """
 
+import gzip
 import json
 import re
 import subprocess
@@ -21,7 +23,7 @@ from bot.forge.state import ForgeState
 
 DATA = Path(__file__).parents[1] / "data"
 DESCRIPTION = DATA / "github" / "api.json"
-EXAMPLES = DATA / "webhooks"
+EXAMPLES = DATA / "github" / "webhooks.json.gz"
 
 OPENAPI = ("@octokit/openapi@23.0.2", "package/generated/api.github.com.json")
 PAYLOADS = ("@octokit/webhooks-examples@7.6.1", "package/api.github.com/index.json")
@@ -182,9 +184,12 @@ def written(document: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Write the file."""
+    """Write both files."""
     DESCRIPTION.parent.mkdir(exist_ok=True)
     DESCRIPTION.write_text(written(description(packed(*OPENAPI))), encoding="utf-8")
+    examples = {each["name"]: each["examples"] for each in packed(*PAYLOADS)}
+    text = json.dumps(examples, separators=(",", ":"), sort_keys=True)
+    EXAMPLES.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
 if __name__ == "__main__":
