@@ -1,15 +1,13 @@
 """The least time a workload's bytes and operations allow on a device. Pure; knows no device's numbers itself."""
 
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from bot.contract.distribution import Frozen
-from bot.contract.schema import Contract, DType, Output, TensorInput
-
-_BYTES: Mapping[DType, int] = {"bfloat16": 2, "float16": 2, "float32": 4, "int32": 4, "int64": 8}
+from bot.contract.schema import BYTES, Contract, Output, TensorInput
 
 
 class Ceilings(Frozen):
@@ -21,7 +19,8 @@ class Ceilings(Frozen):
 
 
 class LeastWork(Frozen):
-    """What no kernel can avoid: each input read once, each output written once, and the contract's operations.
+    """What no kernel can avoid: each input read once (or what the contract says of it), each output written once, and
+    the contract's operations.
     `written`: the part of the bytes that is written."""
 
     bytes: int
@@ -33,13 +32,19 @@ def least_work(
     contract: Contract, axes: Mapping[str, int | list[int]], absent: Collection[str] = frozenset()
 ) -> LeastWork:
     """Least bytes and operations of a workload; `absent` names optional inputs that its regime leaves out."""
-    read = [t for name, t in contract.inputs.items() if isinstance(t, TensorInput) and name not in absent]
+    tensors = {n: t for n, t in contract.inputs.items() if isinstance(t, TensorInput) and n not in absent}
+    part = contract.work.reads if contract.work else {}
 
-    def moved(tensors: Iterable[TensorInput | Output]) -> int:
-        return sum(_BYTES[tensor.dtype] * math.prod(contract.shape(tensor, axes)) for tensor in tensors)
+    def elements(name: str, tensor: TensorInput | Output) -> int:
+        whole = math.prod(contract.shape(tensor, axes))
+        return min(whole, _product(contract, part[name], axes)) if name in part else whole
 
-    written = moved(contract.outputs.values())
-    return LeastWork(bytes=moved(read) + written, written=written, operations=_operations(contract, axes))
+    def moved(all_of: Mapping[str, TensorInput | Output]) -> int:
+        return sum(BYTES[tensor.dtype] * elements(name, tensor) for name, tensor in all_of.items())
+
+    written = moved(contract.outputs)
+    operations = _product(contract, contract.work.operations, axes) if contract.work else 0
+    return LeastWork(bytes=moved(tensors) + written, written=written, operations=operations)
 
 
 def floor_ns(work: LeastWork, ceilings: Ceilings | None) -> int | None:
@@ -62,12 +67,10 @@ def percent_of_floor(floor: int | None, time_ns: float) -> float | None:
     return None if floor is None else 100 * floor / time_ns
 
 
-def _operations(contract: Contract, axes: Mapping[str, int | list[int]]) -> int:
-    if contract.work is None:
-        return 0
+def _product(contract: Contract, factors: Sequence[int | str], axes: Mapping[str, int | list[int]]) -> int:
     known = contract.sizes(axes)
     total = 1
-    for factor in contract.work.operations:
+    for factor in factors:
         value = factor if isinstance(factor, int) else known[factor]
         if isinstance(value, list):
             raise TypeError(f"{factor} is ragged; use the axis that holds its total")

@@ -13,6 +13,7 @@ from bot.contract.schema import (
     ConstAxis,
     Contract,
     CountAxis,
+    DerivedAxis,
     Device,
     Output,
     RaggedAxis,
@@ -90,18 +91,21 @@ def _axis(axis: Axis) -> str:
         case ConstAxis(const=value):
             return str(value)
         case VarAxis():
-            return f"{axis.min} to {axis.max}"
+            return f"{axis.min} to {axis.max}" + (f", multiples of {axis.multiple}" if axis.multiple > 1 else "")
         case RaggedAxis():
             return f"a list of lengths, each {axis.min_length} to {axis.max_length}"
         case TotalAxis(total_of=ragged):
             return f"the sum of {ragged}"
         case CountAxis(count_of=ragged):
             return f"how many lengths {ragged} has"
+        case DerivedAxis():
+            return f"{axis.times} * {axis.of} / {axis.over}, rounded up"
 
 
 def _input(value: TensorInput | ScalarInput) -> str:
     if isinstance(value, TensorInput):
         extra = f", cumulative sums of {value.offsets_of}, from 0" if value.offsets_of else ""
+        extra += f", integers below {value.below}, -1 for none" if value.below is not None else ""
         return _tensor(value) + extra + (", may be None" if value.optional else "")
     span = "" if value.low is None or value.high is None else f", {value.low} to {value.high}"
     return f"Python {value.dtype}, usually {value.value}{span}" + (f". {value.doc}" if value.doc else "")

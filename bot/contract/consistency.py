@@ -4,14 +4,19 @@ Asks what remains of a contract whose other parts are broken, and blames nothing
 but for asking whether files are there.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bot.contract.distribution import Between, Choice, Distribution, Param
+from bot.contract.distribution import Between, Choice, Distribution, Ids, Packed, Param, Portion, within
 from bot.contract.mistakes import Remains
 from bot.contract.schema import (
+    BYTES,
+    FLOATING,
+    ConstAxis,
     CountAxis,
+    DerivedAxis,
     Device,
     Hidden,
     HiddenInt,
@@ -67,11 +72,27 @@ def _axes(remains: Remains) -> Iterator[Problem]:
                 yield Problem(f"axes.{name}", f"min {axis.min} exceeds max {axis.max}")
             case RaggedAxis() if axis.min_length > axis.max_length:
                 yield Problem(f"axes.{name}", f"min_length {axis.min_length} exceeds max_length {axis.max_length}")
+            case DerivedAxis(of=target):
+                yield from _dimension(remains, target, f"axes.{name}.of")
+                if isinstance(contract.axes.get(target), DerivedAxis):
+                    yield Problem(f"axes.{name}.of", f"{target!r} is itself made of another axis")
             case _:
                 pass
-    for index, factor in enumerate(contract.work.operations if contract.work else []):
-        if isinstance(factor, str):
-            yield from _dimension(remains, factor, f"work.operations[{index}]")
+    yield from _work(remains)
+
+
+def _work(remains: Remains) -> Iterator[Problem]:
+    work = remains.contract.work
+    if work is None:
+        return
+    products = {"work.operations": work.operations} | {f"work.reads.{name}": of for name, of in work.reads.items()}
+    for path, factors in products.items():
+        for index, factor in enumerate(factors):
+            if isinstance(factor, str):
+                yield from _dimension(remains, factor, f"{path}[{index}]")
+    for name in work.reads:
+        if not isinstance(remains.contract.inputs.get(name), TensorInput) and not remains.lost("inputs", name):
+            yield Problem(f"work.reads.{name}", "not a tensor input")
 
 
 def _ragged(remains: Remains, axis: str, path: str) -> Iterator[Problem]:
@@ -106,12 +127,24 @@ def _tensor(remains: Remains, path: str, tensor: TensorInput | Output) -> Iterat
         for group in sorted(set(tensor.groups) - set(axes)):
             yield Problem(f"{path}.groups", f"{group!r} is not one of its axes")
         yield from _compared(path, tensor)
-    elif tensor.offsets_of is not None:
-        yield from _offsets(remains, path, tensor, tensor.offsets_of)
+        if BYTES[tensor.dtype] == 1:
+            yield Problem(
+                f"{path}.dtype",
+                f"{tensor.dtype} has no value that no kernel leaves: an element left unwritten could not be told",
+            )
+    else:
+        if tensor.offsets_of is not None:
+            yield from _offsets(remains, path, tensor, tensor.offsets_of)
+        if tensor.below is not None:
+            axis = axis_of(tensor.below)
+            if axis is not None:
+                yield from _dimension(remains, axis, f"{path}.below")
+            if tensor.dtype in FLOATING:
+                yield Problem(f"{path}.below", f"bounds integers, not {tensor.dtype}")
 
 
 def _compared(path: str, output: Output) -> Iterator[Problem]:
-    integer = output.dtype.startswith("int")
+    integer = output.dtype not in FLOATING
     if output.compare == "rows" and integer:
         yield Problem(f"{path}.dtype", f"rows are compared as floating numbers, not {output.dtype}")
     if output.compare == "set_at_cut" and not integer:
@@ -181,8 +214,11 @@ def _draws(remains: Remains) -> Iterator[Problem]:
     places += [(f"probes[{i}].", p.draws, p.values, p.absent) for i, p in remains.numbered("probes")]
     for prefix, draws, values, absent in places:
         for name in draws:
-            if not remains.lost("inputs", name) and not _drawn(contract.inputs.get(name)):
+            spec = contract.inputs.get(name)
+            if not remains.lost("inputs", name) and not _drawn(spec):
                 yield Problem(f"{prefix}draws.{name}", "not an input that is drawn")
+            if isinstance(spec, TensorInput):
+                yield from _fitting(remains, spec, draws[name], f"{prefix}draws.{name}")
         yield from _values(remains, values, f"{prefix}values")
         for name in absent:
             tensor = contract.inputs.get(name)
@@ -193,6 +229,34 @@ def _draws(remains: Remains) -> Iterator[Problem]:
         for missing in sorted({n for n, spec in contract.inputs.items() if _drawn(spec)} - given):
             if not remains.lost("draws", missing):
                 yield Problem(f"regimes.{name}.draws", f"input {missing!r} is never drawn")
+
+
+def _fitting(remains: Remains, spec: TensorInput, dist: Distribution, path: str) -> Iterator[Problem]:
+    """A distribution that needs something of its input finds it there."""
+    for part in within(dist):
+        match part:
+            case Portion() | Ids() if part.below is not None:
+                yield Problem(f"{path}.below", "stands with the input, not here")
+            case Portion() | Ids() if spec.below is None:
+                yield Problem(path, f"{part.kind} needs an input with a bound (`below`)")
+            case Packed() if part is not dist:
+                yield Problem(path, "packed records are no part of another distribution")
+            case Packed() if BYTES[spec.dtype] != 1 or spec.dtype in FLOATING:
+                yield Problem(path, f"packed records are bytes (int8 or uint8), not {spec.dtype}")
+            case Packed():
+                sizes = [_constant(remains, extent) for extent in spec.shape[1:]]
+                wanted = sum(BYTES[held.dtype] * math.prod(held.shape) for held in part.parts)
+                given = math.prod(size for size in sizes if size is not None)
+                if None not in sizes and given != wanted:
+                    yield Problem(path, f"its parts take {wanted} bytes, a step of the input has {given}")
+            case _:
+                pass
+
+
+def _constant(remains: Remains, extent: int | str) -> int | None:
+    """The size of a dimension that is the same in every workload."""
+    axis = remains.contract.axes.get(str(extent))
+    return extent if isinstance(extent, int) else axis.const if isinstance(axis, ConstAxis) else None
 
 
 def _values(remains: Remains, values: Mapping[str, Param], path: str) -> Iterator[Problem]:
@@ -241,8 +305,8 @@ def _sizes(remains: Remains, axes: Sizes, path: str) -> Iterator[Problem]:
     yield from _names(remains, set(axes), path)
     for name, value in axes.items():
         match remains.contract.axes.get(name), value:
-            case VarAxis() as axis, int() if not axis.min <= value <= axis.max:
-                yield Problem(f"{path}.{name}", f"{value} is outside {axis.min}..{axis.max}")
+            case VarAxis() as axis, int():
+                yield from _size(axis, value, f"{path}.{name}")
             case VarAxis(), list():
                 yield Problem(f"{path}.{name}", "wants one number, not a list")
             case RaggedAxis(), int():
@@ -254,6 +318,13 @@ def _sizes(remains: Remains, axes: Sizes, path: str) -> Iterator[Problem]:
                         yield Problem(f"{path}.{name}[{index}]", reason)
             case _:
                 pass
+
+
+def _size(axis: VarAxis, value: int, path: str) -> Iterator[Problem]:
+    if not axis.min <= value <= axis.max:
+        yield Problem(path, f"{value} is outside {axis.min}..{axis.max}")
+    elif value % axis.multiple:
+        yield Problem(path, f"{value} is no multiple of {axis.multiple}")
 
 
 def _relation(remains: Remains, relation: Relation, path: str) -> Iterator[Problem]:
@@ -298,8 +369,7 @@ def _hidden(remains: Remains, hidden: Hidden | Relation, path: str) -> Iterator[
         match remains.contract.axes.get(name), choice:
             case VarAxis() as axis, HiddenInt(choice=options):
                 for index, value in enumerate(options):
-                    if not axis.min <= value <= axis.max:
-                        yield Problem(f"{path}.{name}.choice[{index}]", f"{value} is outside {axis.min}..{axis.max}")
+                    yield from _size(axis, value, f"{path}.{name}.choice[{index}]")
             case RaggedAxis() as axis, HiddenLengths():
                 yield from _hidden_lengths(axis, choice, f"{path}.{name}")
             case VarAxis(), HiddenLengths():

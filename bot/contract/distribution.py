@@ -4,6 +4,7 @@ A parameter (`Param`) is a number, or is drawn anew for each draw: `{between: [l
 All distributions are built from integers and tables, so that a CPU and a GPU draw the same bits (design.md, Draws).
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -93,6 +94,39 @@ class DecayLogit(Frozen):
     bound: Annotated[float, Field(gt=0)] = 5.0
 
 
+class Among(Frozen):
+    """Each element is one of these values."""
+
+    kind: Literal["among"]
+    values: Annotated[list[float], Field(min_length=1)]
+
+
+class Portion(Frozen):
+    """Integers for an input with a bound (`below`): each a portion of its largest value, uniform in [low, high].
+    `below` is not written: the input's own bound stands there when it is drawn."""
+
+    kind: Literal["portion"]
+    low: Param = 0.0
+    high: Param = 1.0
+    below: int | None = Field(default=None, exclude=True)
+
+
+class Ids(Frozen):
+    """Ids from 0 up to the input's bound, for an input that has one (`below`): in each row (the last axis) different
+    ones in random order, then −1.
+
+    `share`: how much of a row is ids. `scattered`: the −1 stand among them. `run`: ids come in aligned runs of so many
+    neighbours. `repeated`: each id is drawn by itself, so that some stand twice. `below` is not written, as above.
+    """
+
+    kind: Literal["ids"]
+    share: Param = 1.0
+    scattered: bool = False
+    run: Annotated[int, Field(ge=1)] = 1
+    repeated: bool = False
+    below: int | None = Field(default=None, exclude=True)
+
+
 class OneHot(Frozen):
     """One element of each row (the last axis) is `value`, the others are zero."""
 
@@ -151,6 +185,21 @@ class Stretch(Frozen):
     high: Annotated[float, Field(gt=0, le=1)] = 0.4
 
 
+class Part(Frozen):
+    """Some values of a packed record: their shape, their type, how they are drawn."""
+
+    shape: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    dtype: Literal["float8_e4m3fn", "bfloat16", "float16", "float32", "int8", "uint8", "int32"]
+    of: "Distribution"
+
+
+class Packed(Frozen):
+    """Bytes: each step of the first axis is a record of these parts, one after the other without gaps."""
+
+    kind: Literal["packed"]
+    parts: Annotated[list[Part], Field(min_length=1)]
+
+
 Distribution = Annotated[
     Constant
     | Normal
@@ -158,15 +207,53 @@ Distribution = Annotated[
     | LogUniform
     | Activation
     | DecayLogit
+    | Among
+    | Portion
+    | Ids
     | OneHot
     | Arange
     | Repeated
     | Slab
     | Mixed
     | Spiked
-    | Stretch,
+    | Stretch
+    | Packed,
     Field(discriminator="kind"),
 ]
 
-for _model in (Repeated, Slab, Mixed, Spiked, Stretch):
+for _model in (Repeated, Slab, Mixed, Spiked, Stretch, Part, Packed):
     _model.model_rebuild()
+
+
+def bounded(dist: Distribution, below: int | None) -> Distribution:
+    """The distribution with its input's bound in place."""
+    match dist:
+        case Portion() | Ids():
+            return dist.model_copy(update={"below": below})
+        case Mixed():
+            return dist.model_copy(update={"parts": [bounded(part, below) for part in dist.parts]})
+        case Stretch():
+            update = {"of": bounded(dist.of, below), "other": bounded(dist.other, below)}
+            return dist.model_copy(update=update)
+        case Repeated() | Slab() | Spiked():
+            return dist.model_copy(update={"of": bounded(dist.of, below)})
+        case _:
+            return dist
+
+
+def within(dist: Distribution) -> Iterator[Distribution]:
+    """A distribution and all those it is made of."""
+    yield dist
+    match dist:
+        case Mixed():
+            inner = dist.parts
+        case Packed():
+            inner = [part.of for part in dist.parts]
+        case Stretch():
+            inner = [dist.of, dist.other]
+        case Repeated() | Slab() | Spiked():
+            inner = [dist.of]
+        case _:
+            inner = []
+    for part in inner:
+        yield from within(part)

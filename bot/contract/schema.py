@@ -14,7 +14,19 @@ from bot.contract.distribution import Distribution, Frozen, Param
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
 Device = Literal["cpu", "cuda"]
-DType = Literal["bfloat16", "float16", "float32", "int64", "int32"]
+DType = Literal["bfloat16", "float16", "float32", "float8_e4m3fn", "int64", "int32", "int8", "uint8"]
+FLOATING: frozenset[DType] = frozenset({"bfloat16", "float16", "float32", "float8_e4m3fn"})
+BYTES: Mapping[DType, int] = {
+    "bfloat16": 2,
+    "float16": 2,
+    "float32": 4,
+    "float8_e4m3fn": 1,
+    "int64": 8,
+    "int32": 4,
+    "int8": 1,
+    "uint8": 1,
+}
+"""Size of an element."""
 Role = Literal["incumbent", "official", "competitor", "reference"]
 Lifetime = Literal["call", "metadata", "static"]
 Extent = int | Name | Annotated[str, Field(pattern=r"^[A-Za-z_]\w*\+[0-9]+$")]
@@ -28,10 +40,11 @@ class ConstAxis(Frozen):
 
 
 class VarAxis(Frozen):
-    """An axis a workload gives a size; the legal sizes are `min` to `max`."""
+    """An axis a workload gives a size; the legal sizes are `min` to `max`, and multiples of `multiple`."""
 
     min: Annotated[int, Field(ge=0)] = 1
     max: Annotated[int, Field(ge=1)]
+    multiple: Annotated[int, Field(ge=1)] = 1
 
 
 class RaggedAxis(Frozen):
@@ -54,12 +67,21 @@ class CountAxis(Frozen):
     count_of: Name
 
 
-Axis = ConstAxis | VarAxis | RaggedAxis | TotalAxis | CountAxis
+class DerivedAxis(Frozen):
+    """`times` the size of another axis, in blocks of `over`: rounded up."""
+
+    of: Name
+    times: Annotated[int, Field(ge=1)] = 1
+    over: Annotated[int, Field(ge=1)] = 1
+
+
+Axis = ConstAxis | VarAxis | RaggedAxis | TotalAxis | CountAxis | DerivedAxis
 
 
 class TensorInput(Frozen):
     """A tensor the candidate reads. `offsets_of`: the cumulative sums of that ragged axis instead of a drawn value.
-    `infinite`: infinities are legal values.
+    `infinite`: infinities are legal values. `below`: integers from −1 on stay under this bound: ids of an axis' steps,
+    where −1 is none, or lengths.
     """
 
     shape: list[Extent]
@@ -68,6 +90,7 @@ class TensorInput(Frozen):
     optional: bool = False
     infinite: bool = False
     offsets_of: Name | None = None
+    below: Extent | None = None
     doc: str = ""
 
 
@@ -98,7 +121,7 @@ class Output(Frozen):
 class Compute(Frozen):
     """The precision a faithful kernel may use: what matrix operands are rounded to, and what sums are kept in."""
 
-    operands: Literal["bfloat16", "float16", "float32"]
+    operands: Literal["float8_e4m3fn", "bfloat16", "float16", "float32"]
     accumulate: Literal["float32", "float64"]
 
 
@@ -225,9 +248,12 @@ class Control(Frozen):
 
 
 class Work(Frozen):
-    """Least work: `operations` is a product of axes and numbers (`[6, T, H, K, V]`). Bytes follow from the tensors."""
+    """Least work: `operations` is a product of axes and numbers (`[6, T, H, K, V]`). Bytes follow from the tensors, but
+    for inputs of which a kernel need not read all: `reads` has the least number of elements, as such a product.
+    """
 
     operations: list[int | Name]
+    reads: dict[Name, list[int | Name]] = {}
 
 
 class Contract(Frozen):
@@ -263,14 +289,29 @@ class Contract(Frozen):
                     known[name] = sum(_lengths(known[ragged]))
                 case CountAxis(count_of=ragged):
                     known[name] = len(_lengths(known[ragged]))
-                case VarAxis() | RaggedAxis():
+                case VarAxis() | RaggedAxis() | DerivedAxis():
                     pass
+        for name, axis in self.axes.items():
+            if isinstance(axis, DerivedAxis):
+                known[name] = -(-_extent(axis.of, known) * axis.times // axis.over)
         return known
 
     def shape(self, tensor: TensorInput | Output, axes: Mapping[str, int | list[int]]) -> tuple[int, ...]:
         """Concrete shape of a tensor in a workload with these axis values."""
         known = self.sizes(axes)
         return tuple(_extent(extent, known) for extent in tensor.shape)
+
+    def bound(self, tensor: TensorInput | Output, axes: Mapping[str, int | list[int]]) -> int | None:
+        """What a tensor's integers stay below in a workload with these axis values; None: anything its type holds."""
+        below = tensor.below if isinstance(tensor, TensorInput) else None
+        return None if below is None else _extent(below, self.sizes(axes))
+
+    def fixed_axes(self) -> frozenset[str]:
+        """Axes whose steps cannot be left out one by one: others are made of them, or values refer to them."""
+        derived = {name: axis.of for name, axis in self.axes.items() if isinstance(axis, DerivedAxis)}
+        bounds = [axis_of(s.below) for s in self.inputs.values() if isinstance(s, TensorInput) and s.below is not None]
+        rigid = [n for n, axis in self.axes.items() if isinstance(axis, VarAxis) and axis.multiple > 1]
+        return frozenset(derived.values()) | frozenset(derived.get(b or "", b or "") for b in bounds) | frozenset(rigid)
 
     def scored(self, device: Device) -> list[tuple[Workload, str]]:
         """The scored cells on a device: workload × regime."""

@@ -146,7 +146,9 @@ def _axis(axis: schema.Axis) -> str:
         case schema.ConstAxis(const=value):
             return str(value)
         case schema.VarAxis():
-            return _reach(axis.min, axis.max)
+            return _reach(axis.min, axis.max) + (f", multiples of {axis.multiple}" if axis.multiple > 1 else "")
+        case schema.DerivedAxis():
+            return f"{axis.times} × {axis.of} / {axis.over}, rounded up"
         case schema.RaggedAxis():
             return f"lengths of {_reach(axis.min_length, axis.max_length)}"
         case schema.TotalAxis(total_of=ragged):

@@ -13,7 +13,7 @@ import torch
 
 from bot.contract.appraisal import Checked, Order, Step, Trial
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Contract, Control, TensorInput
+from bot.contract.schema import FLOATING, Contract, Control, TensorInput
 from bot.errors import DataError, InfrastructureError
 from bot.floor import least_work
 from bot.verify.calls import Failure
@@ -105,7 +105,7 @@ def draw_all(
         except Exception as error:  # noqa: BLE001 - a distribution may not fit its tensor in any way
             found.add(place.path, f"cannot be drawn: {type(error).__name__}: {error}", place.recipe.name)
             continue
-        _finite(loaded.contract, place, case, found)
+        _legal(loaded.contract, place, case, found)
         try:
             drawn.append(Drawn(place, case, expect(loaded.contract, oracle, case, own.child("oracle"))))
         except InfrastructureError:
@@ -120,11 +120,16 @@ def draw_all(
     return drawn
 
 
-def _finite(contract: Contract, place: Place, case: Case, found: Findings) -> None:
+def _legal(contract: Contract, place: Place, case: Case, found: Findings) -> None:
     for name, spec in contract.inputs.items():
         held = case.inputs[name]
-        if isinstance(spec, TensorInput) and held is not None and not spec.dtype.startswith("int"):
-            tensor = tensor_of(held, spec.dtype)  # type: ignore[arg-type] # a tensor input that is there
+        if not isinstance(spec, TensorInput) or held is None:
+            continue
+        tensor = tensor_of(held, spec.dtype)  # type: ignore[arg-type] # a tensor input that is there
+        bound = contract.bound(spec, case.axes)
+        if bound is not None and not bool(((tensor >= -1) & (tensor < bound)).all()):
+            found.add(_origin(contract, place, name), f"draws integers outside -1..{bound - 1}", case.where)
+        if spec.dtype in FLOATING:
             legal = ~torch.isnan(tensor) if spec.infinite else torch.isfinite(tensor)
             if not bool(legal.all()):
                 found.add(

@@ -24,8 +24,11 @@ _DTYPES = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "float32": torch.float32,
+    "float8_e4m3fn": torch.float8_e4m3fn,
     "int64": torch.int64,
     "int32": torch.int32,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
 }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bot.contract.distribution import Distribution, Param
+from bot.contract.distribution import Distribution, Param, bounded
 from bot.contract.schema import (
     Contract,
     Device,
@@ -236,10 +236,11 @@ def make_case(
             case TensorInput():
                 source = static if spec.lifetime == "static" else stream
                 shape = contract.shape(spec, axes)
-                inputs[name] = drawer.draw(recipe.draws[name], shape, spec.dtype, source.child("input", name))
+                dist = bounded(recipe.draws[name], contract.bound(spec, axes))
+                inputs[name] = drawer.draw(dist, shape, spec.dtype, source.child("input", name))
     needles = recipe.kind == "cell" and bool(stream.child("needles").below(NEEDLE_SHARE)[0])
     if needles:
-        _add_needles(contract, inputs, stream.child("needle"), drawer)
+        _add_needles(contract, axes, inputs, stream.child("needle"), drawer)
     return Case(recipe, axes, inputs, needles)
 
 
@@ -268,7 +269,7 @@ def foreign_family(contract: Contract, stream: Stream) -> Mapping[str, Distribut
     return families[int(stream.child("family").below(len(families))[0])]
 
 
-def _add_needles(contract: Contract, inputs: Inputs, stream: Stream, drawer: Drawer) -> None:
+def _add_needles(contract: Contract, axes: Sizes, inputs: Inputs, stream: Stream, drawer: Drawer) -> None:
     """Replace a secret range of the leading axis, in a secret half of the next one, by another family's values."""
     foreign = foreign_family(contract, stream)
     span = NEEDLE_LENGTH if stream.child("stretch").below(STRETCH_SHARE)[0] else STRETCH_LENGTH
@@ -281,7 +282,8 @@ def _add_needles(contract: Contract, inputs: Inputs, stream: Stream, drawer: Dra
         place = stream.child("place", axis_of(spec.shape[0]) or "")
         length = max(1, round(held.shape[0] * place.child("length").between(*span)))
         start = int(place.child("start").below(held.shape[0] - length + 1)[0])
-        part = drawer.draw(foreign[name], (length, *held.shape[1:]), spec.dtype, stream.child("part", name))
+        dist = bounded(foreign[name], contract.bound(spec, axes))
+        part = drawer.draw(dist, (length, *held.shape[1:]), spec.dtype, stream.child("part", name))
         heads = None
         if held.ndim > 2:
             heads = stream.child("heads").below(2, held.shape[1]).astype(bool)

@@ -14,30 +14,34 @@ import numpy.typing as npt
 
 from bot.contract.distribution import (
     Activation,
+    Among,
     Arange,
     Between,
     Choice,
     Constant,
     DecayLogit,
     Distribution,
+    Ids,
     LogUniform,
     Mixed,
     Normal,
     OneHot,
+    Packed,
     Param,
+    Portion,
     Repeated,
     Slab,
     Spiked,
     Stretch,
     Uniform,
 )
-from bot.contract.schema import DType
+from bot.contract.schema import FLOATING, DType
 from bot.verify.philox import FRACTION, SILU_RANGE, Stream, normal_table, silu_table
 
 Array = npt.NDArray[np.generic]
 F64 = npt.NDArray[np.floating[Any]]
 Shape = tuple[int, ...]
-Simple = Constant | Normal | Uniform | LogUniform | DecayLogit
+Simple = Constant | Normal | Uniform | LogUniform | DecayLogit | Among | Portion
 """Kinds whose elements are each a function of a 16-bit index of their own."""
 Held = TypeVar("Held")
 
@@ -45,8 +49,11 @@ STORAGE: dict[DType, np.dtype[np.generic]] = {
     "bfloat16": np.dtype("<u2"),
     "float16": np.dtype("<f2"),
     "float32": np.dtype("<f4"),
+    "float8_e4m3fn": np.dtype("<u1"),
     "int64": np.dtype("<i8"),
     "int32": np.dtype("<i4"),
+    "int8": np.dtype("<i1"),
+    "uint8": np.dtype("<u1"),
 }
 _ONE = 2.0**-FRACTION
 REACH = SILU_RANGE << FRACTION
@@ -54,15 +61,52 @@ REACH = SILU_RANGE << FRACTION
 
 
 def store(values: F64, dtype: DType) -> Array:
-    """Round float64 to the storage type, to nearest even, by way of float32."""
-    if dtype in {"int64", "int32"}:
+    """Round float64 to the storage type, to nearest even, by way of float32. 8-bit floats end at ±448, as what
+    quantises to them does; NaN stays NaN."""
+    if dtype not in FLOATING:
         return np.rint(values).astype(STORAGE[dtype])
     single = values.astype(np.float32)
+    if dtype == "float8_e4m3fn":
+        return _eight_bits(single)
     if dtype == "bfloat16":
         bits = single.view(np.uint32)
         rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
         return np.where(np.isnan(single), np.uint32(0x7FC0), rounded).astype(np.uint16)
     return single.astype(STORAGE[dtype])
+
+
+E4M3_LARGEST = 448.0
+E4M3_NORMAL = 2.0**-6
+"""The largest and the least normal number of float8_e4m3fn, whose subnormal ones are multiples of 2**-9."""
+E4M3_ROUNDER = 2.0**14
+"""A float32 from here on has no places below 2**-9: adding it rounds to them."""
+
+
+def _eight_bits(single: npt.NDArray[np.float32]) -> Array:
+    """float32 to the bits of float8_e4m3fn. Normal numbers keep 3 of 23 places of the significand, and their exponent
+    is told from 7 instead of 127."""
+    size = np.minimum(np.abs(single), np.float32(E4M3_LARGEST))
+    bits = size.view(np.uint32)
+    normal = ((bits + np.uint32(0x7FFFF) + ((bits >> np.uint32(20)) & np.uint32(1))) >> np.uint32(20)) - np.uint32(960)
+    rounder = np.float32(E4M3_ROUNDER)
+    small = (size + rounder).view(np.uint32) - rounder.view(np.uint32)
+    held = np.where(size < np.float32(E4M3_NORMAL), small, normal)
+    sign = np.signbit(single).astype(np.uint8) << np.uint8(7)
+    stored: Array = np.where(np.isnan(single), np.uint32(0x7F), held).astype(np.uint8) | sign
+    return stored
+
+
+def values_of(held: Array, dtype: DType) -> npt.NDArray[np.float64]:
+    """What a stored tensor holds, as float64."""
+    if dtype == "bfloat16":
+        return (held.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64)
+    if dtype == "float8_e4m3fn":
+        bits = held.astype(np.int64)
+        exponent, place = bits >> 3 & 15, bits & 7
+        size = np.where(exponent > 0, np.ldexp(8.0 + place, exponent - 10), np.ldexp(place, -9))
+        found: npt.NDArray[np.float64] = np.where(bits & 127 == 127, np.nan, np.where(bits > 127, -size, size))
+        return found
+    return held.astype(np.float64)
 
 
 def parameter(param: Param, stream: Stream) -> float:
@@ -85,6 +129,12 @@ class Arrays(Protocol[Held]):
 
     def activation(self, dist: Activation, shape: Shape, dtype: DType, stream: Stream) -> Held:
         """See `Walk`; the shape is [tokens, heads, channels]."""
+
+    def given(self, values: Array, dtype: DType) -> Held:
+        """These values, in storage form."""
+
+    def packed(self, parts: list[Held], shape: Shape, dtype: DType) -> Held:
+        """Bytes of this shape: of each step of the first axis, those of the parts' steps one after the other."""
 
     def arange(self, dist: Arange, shape: Shape, dtype: DType) -> Held:
         """Element i of the flattened tensor is start + (i mod period) * step, in float64, then stored."""
@@ -116,17 +166,24 @@ def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Arra
     return draw_on(_HOST, dist, shape, dtype, stream)
 
 
-def draw_on(arrays: Arrays[Held], dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Held:  # noqa: PLR0911 - one arm a kind
+def draw_on(arrays: Arrays[Held], dist: Distribution, shape: Shape, dtype: DType, stream: Stream) -> Held:  # noqa: C901, PLR0911 - one arm a kind
     """`draw`, the array work done by `arrays`."""
 
-    def part(of: Distribution, *labels: str | int, of_shape: Shape = shape) -> Held:
-        return draw_on(arrays, of, of_shape, dtype, stream.child(*labels))
+    def part(of: Distribution, *labels: str | int, of_shape: Shape = shape, as_: DType = dtype) -> Held:
+        return draw_on(arrays, of, of_shape, as_, stream.child(*labels))
 
     match dist:
         case Activation():
             return arrays.activation(dist, shape, dtype, stream)
         case Arange():
             return arrays.arange(dist, shape, dtype)
+        case Ids():
+            return arrays.given(store(_ids(dist, shape, stream), dtype), dtype)
+        case Packed():
+            parts = [
+                part(p.of, "packed", i, of_shape=(shape[0], *p.shape), as_=p.dtype) for i, p in enumerate(dist.parts)
+            ]
+            return arrays.packed(parts, shape, dtype)
         case OneHot():
             return arrays.put(arrays.zeros(shape, dtype), _value(dist, dtype, stream), stream.child("index"))
         case Repeated():
@@ -156,7 +213,9 @@ def rows_of(shape: Shape) -> tuple[int, int]:
 
 
 def numbers(dist: Simple | Activation, stream: Stream) -> dict[str, float]:
-    """Each parameter's value in this draw, by name."""
+    """Each parameter's value in this draw, by name; a list's values by their places."""
+    if isinstance(dist, Among):
+        return {str(place): value for place, value in enumerate(dist.values)}
     names = (name for name in type(dist).model_fields if name != "kind")
     return {name: parameter(getattr(dist, name), stream.child(name)) for name in names}
 
@@ -180,6 +239,12 @@ def _function(dist: Simple, value: dict[str, float]) -> Callable[[npt.NDArray[np
         case Uniform():
             low, high = value["low"], value["high"]
             return lambda index: (index + 0.5) * ((high - low) / 65536) + low
+        case Among():
+            values = np.array(dist.values)
+            return lambda index: values[index * len(values) >> 16]
+        case Portion():
+            low, step, last = value["low"], (value["high"] - value["low"]) / 65535, value["below"] - 1
+            return lambda index: np.rint((index * step + low) * last)
         case LogUniform():
             start, step = math.log(dist.low), math.log(dist.high / dist.low) / 65536
             return lambda index: _map(math.exp, start + (index + 0.5) * step)
@@ -198,6 +263,37 @@ def _function(dist: Simple, value: dict[str, float]) -> Callable[[npt.NDArray[np
 def _map(function: Callable[[float], float], values: F64) -> F64:
     """libm's own function element by element: numpy's vector versions differ between processors."""
     return np.array([function(value) for value in values.tolist()], dtype=np.float64).reshape(values.shape)
+
+
+ALL_OF_THEM = 4096
+"""Up to this many ids, or where a row takes a quarter of them, a row's are the first of them all in random order."""
+
+
+def _ids(dist: Ids, shape: Shape, stream: Stream) -> F64:
+    """See `Ids`. Few of many are drawn one by one, twice as many as wanted, and count where they are new."""
+    assert dist.below is not None  # noqa: S101 - cases.py put the bound in
+    rows, width = rows_of(shape)
+    wanted = round(parameter(dist.share, stream.child("share")) * width)
+    blocks, of_all = -(-wanted // dist.run), dist.below // dist.run
+    out = np.full((rows, width), -1.0)
+    for row in range(rows):
+        own = stream.child("row", row)
+        if dist.repeated:
+            chosen = own.below(max(of_all, 1), blocks)
+        elif of_all <= max(ALL_OF_THEM, 4 * blocks):
+            chosen = _order(of_all, own)[:blocks]
+        else:
+            drawn = own.below(of_all, 2 * blocks)
+            chosen = drawn[np.sort(np.unique(drawn, return_index=True)[1])][:blocks]
+        ids = (chosen[:, None] * dist.run + np.arange(dist.run)).reshape(-1)[:wanted]
+        places = np.sort(_order(width, own.child("places"))[: len(ids)]) if dist.scattered else np.arange(len(ids))
+        out[row, places] = ids
+    return out.reshape(shape)
+
+
+def _order(count: int, stream: Stream) -> npt.NDArray[np.int64]:
+    """A permutation of range(count): by random words, where two are equal by their places."""
+    return np.argsort(stream.words(count), kind="stable").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,6 +364,15 @@ class _Host:
         shaped = np.where(noise >= REACH, noise, silu_table()[index]).astype(np.float64)
         norms = walk.tokens[walk.token.indices(tokens * heads) >> 4].reshape(tokens, heads, 1)
         return store(shaped * walk.channel * norms, dtype)
+
+    def given(self, values: Array, dtype: DType) -> Array:  # noqa: ARG002 - a device must know
+        return values
+
+    def packed(self, parts: list[Array], shape: Shape, dtype: DType) -> Array:
+        steps = [np.ascontiguousarray(part).reshape(shape[0], -1).view(np.uint8) for part in parts if part.size]
+        if not steps:
+            return self.zeros(shape, dtype)
+        return np.concatenate(steps, axis=1).view(STORAGE[dtype]).reshape(shape)
 
     def arange(self, dist: Arange, shape: Shape, dtype: DType) -> Array:
         flat = np.arange(math.prod(shape), dtype=np.int64)

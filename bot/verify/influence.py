@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from bot.contract.distribution import Distribution
+from bot.contract.distribution import Distribution, bounded
 from bot.contract.schema import Contract, CountAxis, Sizes, TensorInput, TotalAxis, axis_of
 from bot.evaluation import Influence
 from bot.verify.cases import Case, foreign_family
@@ -139,7 +139,8 @@ def _replaced(
 ) -> npt.NDArray[np.generic]:
     held, spec = case.inputs[name], _tensor(contract, name)
     assert isinstance(held, np.ndarray)  # noqa: S101 - changeable() gave the name
-    fresh = draw(source[name], held.shape, spec.dtype, stream.child("values"))
+    dist = bounded(source[name], contract.bound(spec, case.axes))
+    fresh = draw(dist, held.shape, spec.dtype, stream.child("values"))
     return np.where(np.broadcast_to(mask, held.shape), fresh, held)
 
 

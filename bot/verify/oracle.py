@@ -26,10 +26,18 @@ TORCH: dict[DType, torch.dtype] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
     "float32": torch.float32,
+    "float8_e4m3fn": torch.float8_e4m3fn,
     "int64": torch.int64,
     "int32": torch.int32,
+    "int8": torch.int8,
+    "uint8": torch.uint8,
 }
-ROUNDING: dict[str, float] = {"bfloat16": 2.0**-9, "float16": 2.0**-12, "float32": 2.0**-25}
+ROUNDING: dict[str, float] = {
+    "float8_e4m3fn": 2.0**-5,
+    "bfloat16": 2.0**-9,
+    "float16": 2.0**-12,
+    "float32": 2.0**-25,
+}
 """Largest relative error of one rounding to nearest: half a unit in the last place."""
 NOISY_RUNS = 8
 """Rows of a head may err together, so that a run is one sample of them all: with three runs a unit is a tenth of its
@@ -60,7 +68,7 @@ def tensor_of(held: Held, dtype: DType) -> Tensor:
     if isinstance(held, Tensor):
         return held
     raw = torch.from_numpy(np.ascontiguousarray(held))
-    return raw.view(TORCH[dtype]) if dtype == "bfloat16" else raw
+    return raw.view(TORCH[dtype])
 
 
 def load_oracle(folder: Path) -> OracleFunction:

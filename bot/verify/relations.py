@@ -27,6 +27,7 @@ from bot.contract.schema import (
 from bot.errors import InfrastructureError
 from bot.verify.calls import Answered, Failure
 from bot.verify.cases import Case, Inputs, make_case, relation_recipe
+from bot.verify.counterexample import array_of
 from bot.verify.draws import Array
 from bot.verify.oracle import Tensor, tensor_of
 from bot.verify.philox import Stream
@@ -221,8 +222,7 @@ def _taken(held: object, spec: TensorInput, axis: str, order: Indices) -> Array 
 def _times(held: Array, spec: TensorInput, power: int) -> Array:
     """An input times a power of two, in its own type: exact but for what leaves its range."""
     scaled = torch.ldexp(tensor_of(held, spec.dtype).float(), torch.tensor(float(power)))
-    back = scaled.to(tensor_of(held, spec.dtype).dtype)
-    return back.view(torch.int16).numpy().view(held.dtype) if spec.dtype == "bfloat16" else back.numpy()
+    return array_of(scaled.to(tensor_of(held, spec.dtype).dtype))
 
 
 def _position(contract: Contract, spec: Output, kind: type) -> int | None:

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from bot.contract.schema import (
+    FLOATING,
     Contract,
     CountAxis,
     Output,
@@ -40,7 +41,6 @@ tokens without a drawn gate is 1e-36 instead of 0: wrong as well, but a reader w
 
 Held = Literal["as drawn", "zeros", "ones", "absent"]
 PLAINEST_FIRST: tuple[Held, ...] = ("absent", "zeros", "ones", "as drawn")
-FLOATING = frozenset({"bfloat16", "float16", "float32"})
 
 Asked = Judgement | None
 """None: it did not answer, which is another failure than the one looked for."""
@@ -79,12 +79,13 @@ class Cut:
 def whole(contract: Contract, case: Case) -> Cut:
     """The cut that leaves everything as it is."""
     kept: dict[str, tuple[Part | int, ...]] = {}
+    fixed = contract.fixed_axes()
     for name, axis in contract.axes.items():
         size = case.axes.get(name)
         if isinstance(axis, RaggedAxis) and isinstance(size, list):
             ends = np.cumsum(size).tolist()
             kept[name] = tuple(Part(i, range(end - size[i], end)) for i, end in enumerate(ends))
-        elif isinstance(axis, VarAxis) and isinstance(size, int):
+        elif isinstance(axis, VarAxis) and isinstance(size, int) and name not in fixed:
             kept[name] = tuple(range(size))
     return Cut(kept)
 
@@ -384,7 +385,7 @@ def shrink_shapes(search: Search) -> None:
             # No contract says how few sequences are legal; hidden draws have at least one.
             fewer_steps(search, name, 1)
     for name, axis in axes.items():
-        if isinstance(axis, VarAxis):
+        if isinstance(axis, VarAxis) and name in search.cut.kept:
             fewer_steps(search, name, axis.min)
     for name, axis in axes.items():
         if isinstance(axis, RaggedAxis):

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from bot.contract.appraisal import Order, Sketch, Sketched
 from bot.contract.load import LoadedContract
-from bot.contract.schema import DType, TensorInput
+from bot.contract.schema import TensorInput
 from bot.errors import UsageError
 from bot.verify.cases import cell_recipe, make_case
-from bot.verify.draws import Array
+from bot.verify.draws import values_of
 from bot.verify.philox import Stream
 
 BINS = 24
@@ -38,14 +38,8 @@ def sketch(loaded: LoadedContract, order: Order, salt: str) -> Sketched:
         for name, spec in contract.inputs.items():
             held = case.inputs[name]
             if isinstance(spec, TensorInput) and spec.offsets_of is None and isinstance(held, np.ndarray) and held.size:
-                sketches.append(_sketch(regime, name, _values(held, spec.dtype)))
+                sketches.append(_sketch(regime, name, values_of(held, spec.dtype).reshape(-1)))
     return Sketched(workload=workload.name, sketches=sketches)
-
-
-def _values(held: Array, dtype: DType) -> npt.NDArray[np.float64]:
-    if dtype == "bfloat16":
-        return (held.astype(np.uint32) << np.uint32(16)).view(np.float32).astype(np.float64).reshape(-1)
-    return held.astype(np.float64).reshape(-1)
 
 
 def _sketch(regime: str, name: str, values: npt.NDArray[np.float64]) -> Sketch:

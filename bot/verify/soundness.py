@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from bot.contract.schema import Contract, RaggedAxis, ScalarInput, TensorInput
+from bot.contract.distribution import bounded
+from bot.contract.schema import FLOATING, Contract, RaggedAxis, ScalarInput, TensorInput
 from bot.errors import DataError
 from bot.verify.cases import composition
 from bot.verify.draws import draw
@@ -119,7 +120,8 @@ def _other(oracle: Oracle, name: str) -> Any:
         assert isinstance(lengths, list)  # noqa: S101
         others = composition(sum(lengths), len(lengths), ragged.min_length, stream) if lengths else []
         return torch.tensor([0, *others], dtype=torch.int64).cumsum(0) if others != lengths else None
-    array = draw(case.recipe.draws[name], contract.shape(spec, case.axes), spec.dtype, stream)
+    dist = bounded(case.recipe.draws[name], contract.bound(spec, case.axes))
+    array = draw(dist, contract.shape(spec, case.axes), spec.dtype, stream)
     tensor = tensor_of(array, spec.dtype)
     other = tensor.double() if tensor.is_floating_point() else tensor.long()
     return None if _same(other, _given(oracle, name)) else other
@@ -138,7 +140,7 @@ def _precision(oracles: Sequence[Oracle], found: Findings) -> None:
     contract, chosen = oracles[0].contract, _one_per_regime(oracles)
     deaf: dict[str, list[str]] = {}
     for name, spec in contract.inputs.items():
-        if not isinstance(spec, TensorInput) or spec.dtype.startswith("int"):
+        if not isinstance(spec, TensorInput) or spec.dtype not in FLOATING:
             continue
         shares: dict[str, list[float]] = {}
         for oracle in chosen:

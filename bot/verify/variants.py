@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Contract, Control, HiddenInt, HiddenLengths, Sizes, TensorInput, Workload
+from bot.contract.schema import FLOATING, Contract, Control, HiddenInt, HiddenLengths, Sizes, TensorInput, Workload
 from bot.verify.cases import cell_recipe, make_case
-from bot.verify.draws import Array
+from bot.verify.draws import values_of
 from bot.verify.philox import Stream
 
 SEVERITY = (0.003, 1.0)
@@ -111,7 +111,7 @@ _GATED = '''
 
 def level(rows):
     """Mean magnitude; None where there is nothing to look at."""
-    return rows.abs().double().mean().item() if rows is not None and rows.numel() else None
+    return rows.double().abs().mean().item() if rows is not None and rows.numel() else None
 
 
 {condition}
@@ -124,16 +124,21 @@ def run(*arguments):
 
 _GRADED = """
 
+def bits(held):
+    return held.reshape(-1).view(torch.uint8)
+
+
 def run(*arguments):
     cheated = [x.clone() if torch.is_tensor(x) else x for x in arguments]
     cheat(*cheated)
     honest(*arguments)
     for right, wrong in zip(arguments, cheated):
         # What differs now is an output. lerp is exact at both ends; a NaN of the cheat counts as zero.
-        if not torch.is_tensor(right) or torch.equal(right, wrong):
+        if not torch.is_tensor(right) or torch.equal(bits(right), bits(wrong)):
             continue
         if right.is_floating_point():
-            right.copy_(torch.lerp(right.double(), wrong.double().nan_to_num(0.0, torch.inf, -torch.inf), {severity!r}))
+            between = torch.lerp(right.double(), wrong.double().nan_to_num(0.0, torch.inf, -torch.inf), {severity!r})
+            right.copy_(torch.where(right == wrong, right.double(), between))
         else:
             # Of whole numbers there is nothing between two: the first rows are the cheat's.
             rows = math.ceil({severity!r} * right.shape[0])
@@ -302,11 +307,10 @@ def _samples(contract: Contract, stream: Stream) -> dict[str, list[npt.NDArray[n
     floating = [
         name
         for name, spec in contract.inputs.items()
-        if isinstance(spec, TensorInput)
-        and spec.dtype in {"bfloat16", "float16", "float32"}
-        and spec.lifetime == "call"
+        if isinstance(spec, TensorInput) and spec.dtype in FLOATING and spec.lifetime == "call"
     ]
     smallest = min((w for w in contract.workloads if w.scored), key=lambda w: _size(contract, w))
+    dtypes = {name: spec.dtype for name, spec in contract.inputs.items() if isinstance(spec, TensorInput)}
     found: dict[str, list[npt.NDArray[np.float64]]] = {}
     for regime in contract.regimes:
         # Needles are for cells alone: nothing extreme may count as ordinary.
@@ -317,19 +321,13 @@ def _samples(contract: Contract, stream: Stream) -> dict[str, list[npt.NDArray[n
             for name in floating:
                 held = inputs[name]
                 if isinstance(held, np.ndarray) and held.size:
-                    found.setdefault(name, []).append(_magnitudes(held))
+                    found.setdefault(name, []).append(np.abs(values_of(held, dtypes[name])))
     return found
 
 
 def _size(contract: Contract, workload: Workload) -> int:
     tensors = [spec for spec in contract.inputs.values() if isinstance(spec, TensorInput)]
     return sum(math.prod(contract.shape(spec, workload.axes)) for spec in tensors)
-
-
-def _magnitudes(held: Array) -> npt.NDArray[np.float64]:
-    """bfloat16 is stored as the upper half of a float32."""
-    values = (held.astype(np.uint32) << 16).view(np.float32) if held.dtype == np.uint16 else held
-    return np.abs(values.astype(np.float64))
 
 
 def _ordinary(parts: list[npt.NDArray[np.float64]]) -> Range:

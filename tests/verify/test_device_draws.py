@@ -17,10 +17,11 @@ import numpy as np
 import pytest
 import torch
 
+from bot.contract.distribution import bounded
 from bot.contract.schema import DType
 from bot.verify.draws import draw
 from bot.verify.philox import Stream
-from tests.verify.test_draws_reference import ALL, EXAMPLES, PARSE, Spec
+from tests.verify.test_draws_reference import ALL, BOUND, EXAMPLES, PARSE, Spec
 
 Shape = tuple[int, ...]
 NORMAL, ACTIVATION = EXAMPLES["normal"], EXAMPLES["activation"]
@@ -45,6 +46,7 @@ LARGE: Shape = (131, 9, 61)
 """Beyond the size at which the CPU tabulates; no multiple of the 8 indices of a block."""
 SMALL: Shape = (7, 3, 5)
 EMPTY: list[Shape] = [(0, 3, 4), (3, 0, 4)]
+BYTE_TYPES: list[DType] = ["int8", "uint8"]
 WALKED = {name for name, spec in SPECS.items() if "activation" in json.dumps(spec)}
 """Those that the interpreter needs a second for each dozen tokens of."""
 
@@ -54,9 +56,12 @@ def plan() -> list[tuple[str, Shape, DType]]:
     others = cycle(ALL[1:])
     cases: list[tuple[str, Shape, DType]] = []
     for name in SPECS:
+        if name == "packed":
+            cases += [(name, (shape[0], 2, 64), dtype) for shape in (LARGE, (600,)) for dtype in BYTE_TYPES]
+            continue
         large: Shape = (5, 7, 61) if name in WALKED else LARGE
         cases += [(name, large, "bfloat16"), (name, SMALL, next(others)), (name, EMPTY[len(name) % 2], next(others))]
-    floats: list[DType] = ["float32", "float16"]
+    floats: list[DType] = ["float32", "float16", "float8_e4m3fn"]
     cases += [(name, SMALL, dtype) for name in ("subnormal", "small halves", "overflowing") for dtype in floats]
     cases += [(name, LARGE, dtype) for name in ("arange", "halves") for dtype in ALL[1:]]
     cases += [("uniform", LARGE, dtype) for dtype in ALL[1:]]
@@ -67,7 +72,7 @@ def difference(name: str, shape: Shape, dtype: DType, device: torch.device) -> s
     """What is wrong with a draw on the device; empty when nothing is."""
     from bot.verify.device import draws as device_draws
 
-    dist, stream = PARSE.validate_python(SPECS[name]), Stream(b"\x0c" * 32).child(name, *shape)
+    dist, stream = bounded(PARSE.validate_python(SPECS[name]), BOUND), Stream(b"\x0c" * 32).child(name, *shape)
     with np.errstate(over="ignore"):
         wanted, found = draw(dist, shape, dtype, stream), device_draws.draw(dist, shape, dtype, stream, device)
     where = f"{name} {shape} {dtype}"
@@ -86,7 +91,7 @@ def bits(array: np.ndarray) -> np.ndarray:
 
 
 def stored(found: torch.Tensor) -> np.ndarray:
-    sizes = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+    sizes = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
     return found.view(sizes[found.itemsize]).cpu().numpy()
 
 
@@ -96,6 +101,9 @@ def windows_differ(device: torch.device) -> list[str]:
 
     wrong = []
     heads = np.array([True, False, True, False])
+    eight = torch.rand(9, 4, device=device).to(torch.float8_e4m3fn)
+    replace_window(eight, 3, eight[:2].clone(), None)
+    wrong += [] if np.array_equal(stored(eight)[3:5], stored(eight)[:2]) else ["8 bits"]
     for shape, chosen in (((20, 4, 6), heads), ((20, 4, 6), None), ((20, 4), None), ((20, 4, 2, 3), ~heads)):
         held, part = torch.rand(shape, device=device).bfloat16(), torch.rand((5, *shape[1:]), device=device).bfloat16()
         mask = np.ones(4, dtype=bool) if chosen is None else chosen
@@ -137,13 +145,13 @@ def answer() -> dict[str, Any]:
 @pytest.mark.parametrize("name", sorted(SPECS))
 def test_the_kernels_interpreted_draw_the_bytes_of_the_cpu(name: str, answer: dict[str, Any]) -> None:
     drawn = {case: wrong for case, wrong in answer["draws"].items() if case.startswith(f"{name} (")}
-    assert len(drawn) >= 3
+    assert len(drawn) >= 3, "each kind in several types and sizes"
     assert [wrong for wrong in drawn.values() if wrong] == []
 
 
 def test_no_kind_is_left_out() -> None:
     assert set(EXAMPLES) <= {name for name, _, _ in plan()}
-    assert {dtype for _, _, dtype in plan()} == set(ALL)
+    assert {dtype for _, _, dtype in plan()} == {*ALL, *BYTE_TYPES}
 
 
 def test_a_window_is_replaced_as_numpy_does(answer: dict[str, Any]) -> None:
@@ -165,6 +173,8 @@ def test_a_device_draws_the_bytes_of_the_cpu(name: str) -> None:
     dtypes: list[DType] = ["bfloat16", "float16", "float32"] if name == "overflowing" else ALL
     cases: list[tuple[Shape, DType]] = [(shape, dtype) for shape in (SMALL, LARGE, *EMPTY) for dtype in dtypes]
     cases += [((2049, 6, 96), "bfloat16"), ((1023, 5, 129), "float32")]
+    if name == "packed":
+        cases = [((steps, 2, 64), dtype) for steps in (1, 9, 2049) for dtype in BYTE_TYPES]
     found = [difference(name, shape, dtype, torch.device("cuda")) for shape, dtype in cases]
     assert [wrong for wrong in found if wrong] == []
 

@@ -1,4 +1,4 @@
-"""Every distribution kind, bit for bit, against an independent implementation in plain Python: no numpy, no torch.
+"""Every distribution kind, bit for bit, against an independent implementation in plain Python.
 
 It is written from the documentation of the distributions and from `design.md`, Draws: whoever wants to recompute a
 published draw without this repository needs no more than this file.
@@ -14,14 +14,16 @@ from itertools import product
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from bot.contract.distribution import Distribution
+from bot.contract.distribution import Distribution, bounded
 from bot.contract.schema import DType
-from bot.verify.draws import draw
+from bot.verify.draws import draw, store, values_of
 from bot.verify.philox import Stream
 
 Spec = dict[str, Any]
@@ -29,10 +31,49 @@ Shape = tuple[int, ...]
 PARSE: TypeAdapter[Distribution] = TypeAdapter(Distribution)
 KINDS = {
     "constant", "normal", "uniform", "log_uniform", "activation", "decay_logit", "one_hot", "arange", "repeated",
-    "slab", "mixed", "spiked", "stretch",
+    "slab", "mixed", "spiked", "stretch", "among", "portion", "ids", "packed",
 }  # fmt: skip
-SIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "int64": 8, "int32": 4}
+SIZE = {"bfloat16": 2, "float16": 2, "float32": 4, "float8_e4m3fn": 1, "int64": 8, "int32": 4, "int8": 1, "uint8": 1}
+BOUND = 700
+"""What the integers of this file's examples stay below."""
 ROOT = b"\x0b" * 32
+
+
+@functools.cache
+def eighths() -> list[tuple[float, int]]:
+    """Every number of float8_e4m3fn from 0 on, and its bits: 4 of exponent, 3 of significand, the last one NaN."""
+    return [((8 + b % 8 if b > 7 else b) * 2.0 ** (max(b // 8, 1) - 10), b) for b in range(127)]
+
+
+def eight_bits(value: float) -> int:
+    """The nearest number, the even one of two; the largest for all beyond."""
+    size = min(abs(value), 448.0)
+    _, bits = min(eighths(), key=lambda entry: (abs(entry[0] - size), entry[1] % 2))
+    return bits + (128 if math.copysign(1.0, value) < 0 else 0)
+
+
+def permutation(count: int, stream: "Plain") -> list[int]:
+    words = stream.words(count)
+    return sorted(range(count), key=lambda place: (words[place], place))
+
+
+def ids(spec: Spec, rows: int, width: int, stream: "Plain") -> list[int]:
+    out: list[int] = []
+    wanted, run = round(parameter(spec.get("share", 1.0), stream.child("share")) * width), spec.get("run", 1)
+    blocks, of_all = -(-wanted // run), BOUND // run
+    for row in range(rows):
+        own = stream.child("row", row)
+        if spec.get("repeated"):
+            chosen = own.below(of_all, blocks)
+        elif of_all <= max(4096, 4 * blocks):
+            chosen = permutation(of_all, own)[:blocks]
+        else:
+            chosen = list(dict.fromkeys(own.below(of_all, 2 * blocks)))[:blocks]
+        found = [block * run + i for block in chosen for i in range(run)][:wanted]
+        places = sorted(permutation(width, own.child("places"))[: len(found)]) if spec.get("scattered") else None
+        line = dict(zip(places if places is not None else range(len(found)), found, strict=True))
+        out += [line.get(place, -1) for place in range(width)]
+    return out
 
 
 @dataclass(frozen=True)
@@ -85,9 +126,11 @@ def silu(index: int) -> int:
 
 
 def stored(value: float, dtype: DType) -> bytes:
-    if dtype in {"int64", "int32"}:
-        return round(value).to_bytes(SIZE[dtype], "little", signed=True)
+    if "int" in dtype:
+        return round(value).to_bytes(SIZE[dtype], "little", signed=dtype != "uint8")
     single = struct.pack("<f", value)
+    if dtype == "float8_e4m3fn":
+        return bytes([eight_bits(struct.unpack("<f", single)[0])])
     if dtype == "float32":
         return single
     if dtype == "float16":
@@ -138,12 +181,25 @@ def plain_draw(spec: Spec, shape: Shape, dtype: DType, stream: Plain) -> list[by
             for row, column in enumerate(stream.child("spike").below(width, rows) if count else []):
                 of[row * width + column] = value
             return of
+        case "ids":
+            return [stored(i, dtype) for i in ids(spec, rows, width, stream)]
+        case "packed":
+            held = [
+                b"".join(plain_draw(p["of"], (shape[0], *p["shape"]), p["dtype"], stream.child("packed", i)))
+                for i, p in enumerate(spec["parts"])
+            ]
+            sizes = [len(part) // max(shape[0], 1) for part in held]
+            steps = [p[t * n : (t + 1) * n] for t in range(shape[0]) for p, n in zip(held, sizes, strict=True)]
+            return [bytes([byte]) for step in steps for byte in step]
         case "stretch":
             length = round(shape[0] * stream.child("length").between(spec.get("low", 0.1), spec.get("high", 0.4)))
             start = stream.child("start").below(shape[0] - length + 1)[0]
             other = plain_draw(spec["other"], (length, *shape[1:]), dtype, stream.child("other"))
             return of[: start * inner] + other + of[(start + length) * inner :]
     return [stored(element(spec, i, stream), dtype) for i in stream.child("index").indices(count)]
+
+
+RANGE = {"low": 0.0, "high": 1.0}
 
 
 def element(spec: Spec, index: int, stream: Plain) -> float:
@@ -156,6 +212,11 @@ def element(spec: Spec, index: int, stream: Plain) -> float:
         case "uniform":
             low, high = (parameter(spec[name], stream.child(name)) for name in ("low", "high"))
             return (index + 0.5) * ((high - low) / 65536) + low
+        case "among":
+            return float(spec["values"][index * len(spec["values"]) >> 16])
+        case "portion":
+            low, high = (parameter(spec.get(name, usual), stream.child(name)) for name, usual in RANGE.items())
+            return float(round((index * ((high - low) / 65535) + low) * (BOUND - 1)))
     logarithm = math.log(spec["low"]) + (index + 0.5) * (math.log(spec["high"] / spec["low"]) / 65536)
     if spec["kind"] == "log_uniform":
         return math.exp(logarithm)
@@ -186,7 +247,7 @@ def activation(spec: Spec, shape: Shape, stream: Plain) -> list[float]:
 
 
 def same(spec: Spec, shape: Shape, dtype: DType, label: str = "x") -> bool:
-    ours = draw(PARSE.validate_python(spec), shape, dtype, Stream(ROOT).child(label))
+    ours = draw(bounded(PARSE.validate_python(spec), BOUND), shape, dtype, Stream(ROOT).child(label))
     assert ours.shape == shape
     return ours.tobytes() == b"".join(plain_draw(spec, shape, dtype, Plain(ROOT).child(label)))
 
@@ -207,6 +268,7 @@ SIMPLE = st.one_of(
     kind("uniform", low=params(-10, 0), high=params(0, 10)),
     kind("log_uniform", low=st.floats(1e-4, 1), high=st.floats(1, 1e4)),
     kind("decay_logit", low=st.floats(1, 50), high=st.floats(50, 1e6), bound=st.floats(0.1, 9)),
+    kind("among", values=st.lists(st.integers(-9, 9).map(float), min_size=1, max_size=5)),
     kind("one_hot", value=params(-1000, 1000)),
     kind("arange", start=st.floats(-10, 10), step=st.floats(-10, 10), period=st.none() | st.integers(1, 9)),
 )
@@ -231,7 +293,7 @@ def nested(of: st.SearchStrategy[Spec]) -> st.SearchStrategy[Spec]:
 
 
 SHAPES = st.tuples(st.integers(0, 9), st.integers(0, 3), st.integers(0, 9)).filter(lambda shape: shape[2] > 0)
-FLOATS: list[DType] = ["bfloat16", "float32"]
+FLOATS: list[DType] = ["bfloat16", "float32", "float8_e4m3fn"]
 ALL: list[DType] = [*FLOATS, "float16", "int64", "int32"]
 
 
@@ -260,6 +322,16 @@ EXAMPLES: dict[str, Spec] = {
     "slab": {"kind": "slab", "width": 8, "of": {"kind": "normal"}},
     "mixed": {"kind": "mixed", "parts": [{"kind": "normal"}, {"kind": "uniform", "low": 0.0, "high": 1.0}]},
     "spiked": {"kind": "spiked", "value": 400.0, "of": {"kind": "normal"}},
+    "among": {"kind": "among", "values": [0, 1, 63, 64, -65]},
+    "portion": {"kind": "portion", "low": {"between": [0.0, 0.4]}},
+    "ids": {"kind": "ids", "share": {"between": [0.5, 0.9]}, "scattered": True, "run": 3},
+    "packed": {
+        "kind": "packed",
+        "parts": [
+            {"shape": [5, 8], "dtype": "float8_e4m3fn", "of": {"kind": "normal", "std": 90.0}},
+            {"shape": [22], "dtype": "float32", "of": {"kind": "log_uniform", "low": 0.01, "high": 1.0}},
+        ],
+    },
     "stretch": {"kind": "stretch", "of": {"kind": "normal"}, "other": {"kind": "log_uniform", "low": 1.0, "high": 9.0}},
 }
 
@@ -274,7 +346,45 @@ def test_no_kind_is_left_out() -> None:
 def test_tensors_beyond_a_table_and_a_block_of_the_generator_are_the_same_bits(name: str) -> None:
     # More than 65,536 elements are tabulated first; 131,072 are one block of the generator.
     shape = {"activation": (30, 2, 64), "normal": (1100, 2, 64)}.get(name, (530, 2, 64))
-    assert same(EXAMPLES[name], shape, "bfloat16", name)
+    integers: dict[str, DType] = {"ids": "int32", "portion": "int32", "packed": "uint8"}
+    assert same(EXAMPLES[name], shape, integers.get(name, "bfloat16"), name)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"kind": "ids"},
+        {"kind": "ids", "share": 0.0},
+        {"kind": "ids", "repeated": True, "share": 0.3},
+        {"kind": "ids", "run": 8, "share": 0.7},
+        {"kind": "portion", "low": 0.5},
+        {"kind": "mixed", "parts": [{"kind": "ids", "share": 1.0}, {"kind": "constant", "value": -1.0}]},
+    ],
+)
+def test_integers_below_a_bound_are_drawn_bit_for_bit(spec: Spec) -> None:
+    assert same(spec, (3, 40), "int32")
+    assert same(spec, (2, 900), "int64")
+
+
+def test_few_ids_of_many_are_different_and_drawn_bit_for_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(globals(), "BOUND", 100_000)
+    spec = {"kind": "ids", "share": 0.9}
+    drawn = draw(bounded(PARSE.validate_python(spec), BOUND), (3, 300), "int32", Stream(ROOT).child("x"))
+    assert [len(set(row[row >= 0].tolist())) for row in drawn] == [270] * 3
+    assert int(drawn.max()) < BOUND
+    assert same(spec, (3, 300), "int32")
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 2**-10, 3 * 2**-10, 0.0155, 0.0157, 17.0, 19.0, -25.9, 447.0, 449.0, 1e9])
+def test_numbers_on_the_way_between_two_of_eight_bits_go_to_the_even_one(value: float) -> None:
+    assert store(np.array([value]), "float8_e4m3fn").tobytes() == stored(value, "float8_e4m3fn")
+
+
+def test_what_eight_bits_hold_is_read_back() -> None:
+    held = np.arange(256, dtype=np.uint8)
+    values = values_of(held, "float8_e4m3fn")
+    assert np.array_equal(store(values, "float8_e4m3fn")[:127], held[:127])
+    assert np.array_equal(values, torch.from_numpy(held).view(torch.float8_e4m3fn).double().numpy(), equal_nan=True)
 
 
 def test_an_activation_beyond_its_table_is_its_argument() -> None:

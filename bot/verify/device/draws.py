@@ -20,7 +20,21 @@ import triton.language as tl
 
 from bot.contract.distribution import Activation, Arange, Constant, Distribution
 from bot.contract.schema import DType
-from bot.verify.draws import REACH, STORAGE, Array, Shape, Simple, Walk, draw_on, numbers, rows_of, table
+from bot.verify.draws import (
+    E4M3_LARGEST,
+    E4M3_NORMAL,
+    E4M3_ROUNDER,
+    REACH,
+    STORAGE,
+    Array,
+    Shape,
+    Simple,
+    Walk,
+    draw_on,
+    numbers,
+    rows_of,
+    table,
+)
 from bot.verify.draws import draw as draw_on_host
 from bot.verify.philox import Stream, normal_table, silu_table
 
@@ -28,7 +42,10 @@ FEW = 65536
 """Up to this many elements are looked up on the host: their table alone would cost it as much."""
 _TABLES_KEPT = 64
 _TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, dtype) for dtype in STORAGE}
+_HELD: dict[DType, torch.dtype] = {**_TORCH, "float8_e4m3fn": torch.uint8}
+"""While it is made: few functions of torch know 8-bit floats."""
 _REACH = tl.constexpr(REACH)
+_LARGEST, _NORMAL, _ROUNDER = (tl.constexpr(x) for x in (E4M3_LARGEST, E4M3_NORMAL, E4M3_ROUNDER))
 _INTEGERS = tl.constexpr(4503599627370496.0)
 """2**52: from here on every float64 is an integer."""
 
@@ -47,7 +64,7 @@ def draw(dist: Distribution, shape: Shape, dtype: DType, stream: Stream, device:
     # With its number: tables are kept for a device, and which one "cuda" is may change.
     device = torch.empty(0, device=device).device
     with torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext():
-        return draw_on(_Device(device), dist, shape, dtype, stream)
+        return draw_on(_Device(device), dist, shape, dtype, stream).view(_TORCH[dtype])
 
 
 def replace_window(
@@ -57,6 +74,8 @@ def replace_window(
 
     `heads`: one truth value for each step of the second axis; where it is false, `held` stays as it is.
     """
+    if held.dtype == torch.float8_e4m3fn:
+        held, part = held.view(torch.uint8), part.view(torch.uint8)
     window = held[start : start + len(part)]
     if heads is None:
         window.copy_(part)
@@ -74,7 +93,7 @@ class _Device:
     def looked_up(self, dist: Simple, shape: Shape, dtype: DType, stream: Stream) -> torch.Tensor:
         count = math.prod(shape)
         if count <= FEW:
-            return _copied(draw_on_host(dist, shape, dtype, stream), self._device).view(_TORCH[dtype])
+            return self.given(draw_on_host(dist, shape, dtype, stream), dtype)
         entries = _table(dist, numbers(dist, stream), dtype, self._device)
         if isinstance(dist, Constant):
             return entries[:1].expand(count).contiguous().reshape(shape)
@@ -82,7 +101,7 @@ class _Device:
 
     def activation(self, dist: Activation, shape: Shape, dtype: DType, stream: Stream) -> torch.Tensor:
         tokens, heads, channels = shape
-        out = torch.empty(shape, dtype=_TORCH[dtype], device=self._device)
+        out = torch.empty(shape, dtype=_HELD[dtype], device=self._device)
         if 0 in shape:
             return out
         walk, lanes = Walk.of(dist, (heads, channels), stream), heads * channels
@@ -109,7 +128,7 @@ class _Device:
 
     def arange(self, dist: Arange, shape: Shape, dtype: DType) -> torch.Tensor:
         count = math.prod(shape)
-        out = torch.empty(shape, dtype=_TORCH[dtype], device=self._device)
+        out = torch.empty(shape, dtype=_HELD[dtype], device=self._device)
         if count:
             # A float argument would arrive in float32.
             line = torch.tensor([dist.start, dist.step], dtype=torch.float64, device=self._device)
@@ -120,7 +139,16 @@ class _Device:
         return out
 
     def zeros(self, shape: Shape, dtype: DType) -> torch.Tensor:
-        return torch.zeros(shape, dtype=_TORCH[dtype], device=self._device)
+        return torch.zeros(shape, dtype=_HELD[dtype], device=self._device)
+
+    def given(self, values: Array, dtype: DType) -> torch.Tensor:
+        return _copied(values, self._device).view(_HELD[dtype])
+
+    def packed(self, parts: list[torch.Tensor], shape: Shape, dtype: DType) -> torch.Tensor:
+        steps = [part.reshape(shape[0], -1).view(torch.uint8) for part in parts if part.numel()]
+        if not steps:
+            return self.zeros(shape, dtype)
+        return torch.cat(steps, dim=1).view(_HELD[dtype]).reshape(shape)
 
     def repeat(self, held: torch.Tensor, period: int) -> torch.Tensor:
         return held.index_select(0, torch.arange(len(held), device=self._device) // period * period)
@@ -195,7 +223,7 @@ def _table(dist: Simple, value: dict[str, float], dtype: DType, device: torch.de
     key = (dist.kind, repr(value), dtype, device)
     held = _tables.pop(key, None)
     if held is None:
-        held = _copied(table(dist, value, dtype), device).view(_TORCH[dtype])
+        held = _copied(table(dist, value, dtype), device).view(_HELD[dtype])
     if len(_tables) == _TABLES_KEPT:
         del _tables[next(iter(_tables))]
     _tables[key] = held
@@ -292,6 +320,16 @@ def _stored(values: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
         bits = single.to(tl.uint32, bitcast=True)
         rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
         held = tl.where(single == single, rounded, 0x7FC0).to(tl.int16)  # noqa: PLR0124 - a NaN is not itself
+    elif dtype == "float8_e4m3fn":
+        single = values.to(tl.float32)
+        sign = (single.to(tl.uint32, bitcast=True) >> 31) << 7
+        size = tl.minimum(tl.abs(single), _LARGEST)
+        bits = size.to(tl.uint32, bitcast=True)
+        normal = ((bits + 0x7FFFF + ((bits >> 20) & 1)) >> 20) - 960
+        rounder = tl.full(size.shape, _ROUNDER, tl.float32)
+        small = (size + rounder).to(tl.uint32, bitcast=True) - rounder.to(tl.uint32, bitcast=True)
+        found = tl.where(size < _NORMAL, small, normal)
+        held = (tl.where(single == single, found, 0x7F) | sign).to(tl.uint8)  # noqa: PLR0124 - as above
     elif dtype == "float16":
         held = values.to(tl.float32).to(tl.float16)
     elif dtype == "float32":
@@ -302,6 +340,8 @@ def _stored(values: tl.tensor, dtype: tl.constexpr) -> tl.tensor:
         whole = tl.where(size < _INTEGERS, (size + _INTEGERS) - _INTEGERS, size)
         signed = tl.where(values < 0, -whole, whole)
         held = signed.to(tl.int64) if dtype == "int64" else signed.to(tl.int32)
+        if dtype == "int8" or dtype == "uint8":  # noqa: PLR1714 - compiled
+            held = held.to(tl.int8).to(tl.uint8, bitcast=True) if dtype == "uint8" else held.to(tl.int8)
     return held
 
 
