@@ -7,10 +7,15 @@ machine applies; the token is in the environment of git alone. Whether the push 
 import base64
 import os
 import re
+import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import threading
+import time
+import weakref
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from bot.errors import GitHubError, UsageError
@@ -27,6 +32,14 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _OPERATION = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _SHA = re.compile(r"[0-9a-f]{40}")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:/[A-Za-z0-9][A-Za-z0-9-]*)*")
+WAITS = (0.2, 1.0, 4.0)
+"""Seconds before what failed in passing is tried again."""
+_PASSING = re.compile(
+    r"stale info|lock|returned error: (?:429|5\d\d)|Empty reply|Connection (?:reset|refused|timed out)|Broken pipe|"
+    r"early EOF|hung up|unexpected disconnect|expected flush|fetch first|Could not resolve host",
+    re.IGNORECASE,
+)
+"""What git says when the branch moved, when there was no answer, or when the server has a bad moment."""
 # What a runner behind a proxy needs, and nothing else of the environment.
 _INHERITED = ("PATH", "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
@@ -74,17 +87,63 @@ def push_files(remote: Remote, branch: str, change: Change) -> str:
         git = _Git(Path(folder), remote)
         git.fetch(change.base_sha)
         commit = _commit(git, change)
-        tip = git.tip(branch)
-        if tip == commit:
+
+        def once() -> str:
+            tip = git.tip(branch)
+            if tip == commit:
+                return commit
+            if tip is not None and tip != change.base_sha:
+                git.fetch(tip)
+                if git("show", "-s", "--format=%ce", tip).decode().strip() != change.author.email:
+                    raise UsageError(f"the branch {branch} holds commits by others and is left as it is")
+            git.push(commit, branch, tip)
             return commit
-        if tip is not None and tip != change.base_sha:
-            git.fetch(tip)
-            if git("show", "-s", "--format=%ce", tip).decode().strip() != change.author.email:
-                raise UsageError(f"the branch {branch} holds commits by others and is left as it is")
-        # The empty lease says that the branch must not exist: https://git-scm.com/docs/git-push
-        lease = f"--force-with-lease=refs/heads/{branch}:{tip or ''}"
-        git("push", "--quiet", "--no-verify", lease, "--", remote.url, f"{commit}:refs/heads/{branch}")
-        return commit
+
+        return _until_done(once)
+
+
+def append_files(remote: Remote, branch: str, change: Change, *, new: Collection[str] = ()) -> str:
+    """Add the change on top of whatever the branch holds by then, and return the commit that holds it.
+
+    Nothing that is there is lost: whoever pushed meanwhile is followed, not replaced, and `new` are paths at which
+    nothing else may be. Of a branch that does not exist, `change.base_sha` is the beginning; a branch that holds these
+    files already is left alone.
+
+    Raises:
+        UsageError: a path is not one the bot may write, or a file is there with another content.
+        GitHubError: git could not do it.
+    """
+    _check_branch(branch)
+    _check_change(change)
+    with tempfile.TemporaryDirectory(prefix="proctor-push-") as folder:
+        git = _Git(Path(folder), remote)
+
+        def once() -> str:
+            tip = git.tip(branch)
+            base = tip or change.base_sha
+            git.fetch(base)
+            commit = _commit(git, replace(change, base_sha=base))
+            changed = git("diff-tree", "-r", "-z", "--name-only", "--diff-filter=M", base, commit).decode()
+            if there := set(new) & set(changed.split("\0")):
+                raise UsageError(f"{min(there)} is on {branch} already, and says something else")
+            if not git("diff-tree", base, commit):
+                return base
+            git.push(commit, branch, tip)
+            return commit
+
+        return _until_done(once)
+
+
+def _until_done(once: Callable[[], str]) -> str:
+    """A push again, after the branch moved or the answer was lost: each begins with what the branch holds by then."""
+    for wait in WAITS:
+        try:
+            return once()
+        except GitHubError as error:
+            if not error.retryable:
+                raise
+            time.sleep(wait)
+    return once()
 
 
 def branch_tip(remote: Remote, branch: str) -> str | None:
@@ -94,8 +153,7 @@ def branch_tip(remote: Remote, branch: str) -> str | None:
         GitHubError: git could not ask.
     """
     _check_branch(branch)
-    with tempfile.TemporaryDirectory(prefix="proctor-read-") as folder:
-        return _Git(Path(folder), remote).tip(branch)
+    return _reader(remote).git.tip(branch)
 
 
 def read_files(remote: Remote, sha: str, paths: Sequence[str]) -> dict[str, bytes]:
@@ -107,10 +165,8 @@ def read_files(remote: Remote, sha: str, paths: Sequence[str]) -> dict[str, byte
     """
     if not _SHA.fullmatch(sha):
         raise UsageError(f"{plain_line(sha, 60)!r} is not the full name of a commit")
-    with tempfile.TemporaryDirectory(prefix="proctor-read-") as folder:
-        git = _Git(Path(folder), remote)
-        git.fetch(sha)
-        return {path: _read(git, sha, path) for path in paths}
+    git = _reader(remote).at(sha)
+    return {path: _read(git, sha, path) for path in paths}
 
 
 def list_files(remote: Remote, sha: str, folder: str) -> list[str]:
@@ -122,12 +178,33 @@ def list_files(remote: Remote, sha: str, folder: str) -> list[str]:
     """
     if not _SHA.fullmatch(sha):
         raise UsageError(f"{plain_line(sha, 60)!r} is not the full name of a commit")
-    with tempfile.TemporaryDirectory(prefix="proctor-read-") as work:
-        git = _Git(Path(work), remote)
-        git.fetch(sha)
-        entries = git("ls-tree", "-r", "-z", "--full-tree", sha, "--", f"{folder}/").decode("utf-8", "replace")
+    git = _reader(remote).at(sha)
+    entries = git("ls-tree", "-r", "-z", "--full-tree", sha, "--", f"{folder}/").decode("utf-8", "replace")
     rows = [entry.partition("\t") for entry in entries.split("\0") if entry]
     return sorted(path for meta, _, path in rows if meta.startswith(("100644", "100755")))
+
+
+class _Reader:
+    """Commits of a remote that were asked for, each fetched once: what a commit holds never changes."""
+
+    def __init__(self, remote: Remote) -> None:
+        folder = tempfile.mkdtemp(prefix="proctor-read-")
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        self._lock = threading.Lock()
+        self._fetched: set[str] = set()
+        self.git = _Git(Path(folder), remote)
+
+    def at(self, sha: str) -> "_Git":
+        with self._lock:
+            if sha not in self._fetched:
+                self.git.fetch(sha)
+                self._fetched.add(sha)
+        return self.git
+
+
+@lru_cache(maxsize=16)
+def _reader(remote: Remote) -> _Reader:
+    return _Reader(remote)
 
 
 def _read(git: "_Git", sha: str, path: str) -> bytes:
@@ -197,13 +274,30 @@ class _Git:
 
     def fetch(self, sha: str) -> None:
         """One commit with its files, without history."""
-        self("fetch", "--quiet", "--depth=1", "--no-tags", "--", self._remote.url, sha)
+        self._asked("fetch", "--quiet", "--depth=1", "--no-tags", "--", self._remote.url, sha)
 
     def tip(self, branch: str) -> str | None:
         """Where a branch of the remote points to."""
-        listed = self("ls-remote", "--quiet", "--", self._remote.url, f"refs/heads/{branch}").decode()
+        listed = self._asked("ls-remote", "--quiet", "--", self._remote.url, f"refs/heads/{branch}").decode()
         refs = {name: sha for sha, _, name in (line.partition("\t") for line in listed.splitlines())}
         return refs.get(f"refs/heads/{branch}")
+
+    def push(self, commit: str, branch: str, lease: str | None) -> None:
+        """Point a branch of the remote to a commit, if it points to `lease`; None: if there is no such branch."""
+        # The empty lease says that the branch must not exist: https://git-scm.com/docs/git-push
+        held = f"--force-with-lease=refs/heads/{branch}:{lease or ''}"
+        self("push", "--quiet", "--no-verify", held, "--", self._remote.url, f"{commit}:refs/heads/{branch}")
+
+    def _asked(self, *arguments: str) -> bytes:
+        """A question to the remote, repeated when there was no answer."""
+        for wait in WAITS:
+            try:
+                return self(*arguments)
+            except GitHubError as error:
+                if not error.retryable:
+                    raise
+                time.sleep(wait)
+        return self(*arguments)
 
     def __call__(self, *arguments: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None) -> bytes:
         """Standard output of one git command.
@@ -227,7 +321,7 @@ class _Git:
             said = done.stderr.decode("utf-8", "replace")
             said = said.replace(self._token, "[redacted]") if self._token else said
             raise GitHubError(
-                f"git {arguments[0]} failed: {plain_line(said, 400)}", retryable="stale info" in said or "lock" in said
+                f"git {arguments[0]} failed: {plain_line(said, 400)}", retryable=_PASSING.search(said) is not None
             )
         return done.stdout
 

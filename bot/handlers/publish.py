@@ -14,7 +14,7 @@ from bot.github import sticky
 from bot.github.api import GitHub, StatusState
 from bot.github.approvals import evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
-from bot.github.push import Change, Identity, Remote, branch_tip, list_files, push_files, read_files
+from bot.github.push import Change, Identity, Remote, append_files, list_files, push_files, read_files
 from bot.handlers.approve import approve
 from bot.handlers.asked import PROGRESS
 from bot.handlers.evidence import EXAM, record_folder
@@ -149,12 +149,12 @@ def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict
         files[f"{record}/order.json"] = order.model_dump_json(indent=1).encode() + b"\n"
     change = Change(
         operation=order.contract,
-        base_sha=branch_tip(tools.remote, EVIDENCE_BRANCH) or order.base_sha,
+        base_sha=order.base_sha,
         files=files,
         message=f"Add run {', '.join(map(str, new))} of #{order.number}\n",
         author=tools.author,
     )
-    push_files(tools.remote, EVIDENCE_BRANCH, change)
+    append_files(tools.remote, EVIDENCE_BRANCH, change, new=[path for path in files if "/evaluations/" in path])
     facts = ReportFacts(
         evaluations=evaluations,
         verdict=verdict,

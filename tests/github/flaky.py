@@ -1,6 +1,7 @@
 """A line between bot and forge that fails in chosen ways, and counts."""
 
 import http.client
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,7 +11,39 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
-Fault = Literal["502 after", "502 instead", "drop after", "drop instead", "403 limit", "403 plain", "nonsense"]
+Fault = Literal[
+    "502 after",
+    "502 instead",
+    "drop after",
+    "drop instead",
+    "403 limit",
+    "403 secondary",
+    "403 wait",
+    "429",
+    "429 wait",
+    "403 plain",
+    "nonsense",
+    "stale",
+]
+"""`after`: the request took effect. `limit`: the hourly limit; `secondary`: GitHub's word for too many at once; `wait`:
+with a `Retry-After`. `stale`: a list without what is newer than the line.
+https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api"""
+
+_ANSWERS: dict[str, tuple[int, dict[str, str], bytes]] = {
+    "502 after": (502, {}, b'{"message": "Server Error"}'),
+    "502 instead": (502, {}, b'{"message": "Server Error"}'),
+    "403 limit": (
+        403,
+        {"X-RateLimit-Reset": "9999999999", "X-RateLimit-Remaining": "0"},
+        b'{"message": "API rate limit exceeded for installation."}',
+    ),
+    "403 secondary": (403, {}, b'{"message": "You have exceeded a secondary rate limit."}'),
+    "403 wait": (403, {"Retry-After": "1"}, b'{"message": "You have exceeded a secondary rate limit."}'),
+    "429": (429, {}, b'{"message": "Too many requests"}'),
+    "429 wait": (429, {"Retry-After": "1"}, b'{"message": "Too many requests"}'),
+    "403 plain": (403, {}, b'{"message": "Resource not accessible by integration"}'),
+    "nonsense": (200, {}, b'{"permission": '),
+}
 
 
 class Request(NamedTuple):
@@ -21,7 +54,9 @@ class Request(NamedTuple):
 
 
 class Line(ThreadingHTTPServer):
-    """Passes requests on to `target`. The next requests of a method meet its `faults`, in order."""
+    """Passes requests on to `target`. The next requests of a method, or that begin so (`POST /…`), meet its `faults`,
+    in order.
+    """
 
     daemon_threads = True
 
@@ -30,6 +65,10 @@ class Line(ThreadingHTTPServer):
         self.target = urlsplit(target)
         self.faults: dict[str, list[Fault]] = {}
         self.requests: list[Request] = []
+        self.newest = 0
+        """Ids above this one are left out of a stale list."""
+        self.turn: Callable[[Request], Fault | None] | None = None
+        """Asked before a request goes on; it may keep it waiting, and says which fault it meets."""
         self.overtake: tuple[str, Callable[[], object]] | None = None
         """Somebody who is faster: called once, when the next request that begins so (`POST /…`) is on its way."""
 
@@ -61,33 +100,31 @@ class _Handler(BaseHTTPRequestHandler):
         if overtake is not None and f"{self.command} {self.path}".startswith(overtake[0]):
             self.server.overtake = None
             overtake[1]()
-        waiting = self.server.faults.get(self.command, [])
-        fault = waiting.pop(0) if waiting else None
-        if fault in (None, "502 after", "drop after"):
+        fault = self._fault()
+        if fault in (None, "502 after", "drop after", "stale"):
             status, headers, answer = self._forward(body)
         else:
             status, headers, answer = 0, {}, b""
-        match fault:
-            case "drop after" | "drop instead":
-                self.close_connection = True
-                return
-            case "502 after" | "502 instead":
-                status, headers, answer = 502, {}, b'{"message": "Server Error"}'
-            case "403 limit":
-                status, headers, answer = 403, {}, b'{"message": "API rate limit exceeded for installation."}'
-                headers = {"X-RateLimit-Reset": "9999999999"}
-            case "403 plain":
-                status, headers, answer = 403, {}, b'{"message": "Resource not accessible by integration"}'
-            case "nonsense":
-                status, headers, answer = 200, {}, b'{"permission": '
-            case None:
-                pass
+        if fault in ("drop after", "drop instead"):
+            self.close_connection = True
+            return
+        if fault == "stale":
+            answer = _without_newest(answer, self.server.newest)
+        elif fault is not None:
+            status, headers, answer = _ANSWERS[fault]
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
+
+    def _fault(self) -> Fault | None:
+        if self.server.turn is not None:
+            return self.server.turn(Request(self.command, self.path))
+        keys = (key for key, faults in self.server.faults.items() if faults)
+        key = next((k for k in keys if f"{self.command} {self.path}".startswith(k)), None)
+        return self.server.faults[key].pop(0) if key else None
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _pass  # noqa: N815 - the base class looks for these names
 
@@ -106,6 +143,18 @@ class _Handler(BaseHTTPRequestHandler):
     @override
     def log_message(self, format: str, *args: object) -> None:
         """Tests read `requests` instead."""
+
+
+def _without_newest(answer: bytes, newest: int) -> bytes:
+    """A list as it was before anything with a higher id was there; anything else as it is."""
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        return answer
+    if isinstance(document, list):
+        kept = [each for each in document if not (isinstance(each, dict) and each.get("id", 0) > newest)]
+        return json.dumps(kept).encode()
+    return answer
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 import os
 import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +12,18 @@ import pytest
 from bot.errors import GitHubError, UsageError
 from bot.forge.server import Forge
 from bot.forge.state import ForgeState
-from bot.github.push import FILE_LIMIT, Change, Identity, Remote, branch_tip, push_files, read_files
-from tests.github.flaky import line_to
+from bot.github.push import (
+    FILE_LIMIT,
+    Change,
+    Identity,
+    Remote,
+    append_files,
+    branch_tip,
+    list_files,
+    push_files,
+    read_files,
+)
+from tests.github.flaky import Fault, Line, line_to
 
 BRANCH = "proctor/issue-1"
 BOT = Identity("proctor", "proctor@example.org")
@@ -106,7 +118,7 @@ def test_a_remote_that_moves_during_the_push_is_not_overwritten(bare: Path, chan
     hook.parent.mkdir(exist_ok=True)
     hook.write_text(f"#!/bin/sh\nunset GIT_QUARANTINE_PATH\ngit update-ref refs/heads/{BRANCH} {theirs}\n")
     hook.chmod(0o755)
-    with pytest.raises(GitHubError):
+    with pytest.raises(UsageError, match="commits by others"):
         push_files(Remote(str(bare)), BRANCH, change)
     assert branch_tip(Remote(str(bare)), BRANCH) == theirs
 
@@ -236,9 +248,8 @@ def test_a_branch_that_moves_between_look_and_push_is_not_overwritten(tmp_path: 
             "GET /acme/kernels.git/info/refs?service=git-receive-pack",
             lambda: there.set_ref(f"refs/heads/{BRANCH}", theirs),
         )
-        with pytest.raises(GitHubError, match="stale") as caught:
+        with pytest.raises(UsageError, match="commits by others"):
             push_files(remote, BRANCH, replace(change, files={KERNEL: b"other"}))
-    assert caught.value.retryable
     assert there.refs()[f"refs/heads/{BRANCH}"] == theirs != first
 
 
@@ -252,3 +263,71 @@ def test_over_http_the_token_opens_the_door_and_is_never_shown(tmp_path: Path, b
         with pytest.raises(GitHubError) as caught:
             push_files(Remote(forge.clone_url, "wr0ng-token"), "proctor/issue-2", change)
     assert "wr0ng" not in str(caught.value)
+
+
+EVIDENCE = "proctor/evidence"
+
+
+def run_of(change: Change, number: int, content: bytes = b"{}") -> Change:
+    return replace(change, files={f"reports/rmsnorm/issue-1/evaluations/{number:03d}.json": content})
+
+
+@pytest.fixture
+def line(tmp_path: Path, bare: Path) -> Iterator[Line]:
+    """A line to a forge that holds what `bare` does."""
+    state = ForgeState.create(tmp_path / "served")
+    state.add_user("proctor[bot]", "write", "s3cret-token")
+    git(bare, "push", "--quiet", str(state.repository.path), "main")
+    with Forge.serving(state) as forge, line_to(forge.url) as line:
+        yield line
+
+
+def over(line: Line) -> Remote:
+    return Remote(f"{line.api_url}/acme/kernels.git", "s3cret-token")
+
+
+def test_what_is_appended_follows_whoever_was_faster(line: Line, change: Change):
+    """The branch of evidence is everybody's: a run of another pull request is not replaced."""
+    append_files(over(line), EVIDENCE, run_of(change, 1))
+    line.overtake = (
+        "GET /acme/kernels.git/info/refs?service=git-receive-pack",
+        lambda: append_files(over(line), EVIDENCE, run_of(change, 2)),
+    )
+    last = append_files(over(line), EVIDENCE, run_of(change, 3))
+    assert branch_tip(over(line), EVIDENCE) == last
+    found = list_files(over(line), last, "reports")
+    assert [path[-8:] for path in found] == ["001.json", "002.json", "003.json"]
+
+
+@pytest.mark.parametrize("fault", ["502 after", "502 instead", "drop after", "drop instead"])
+@pytest.mark.parametrize("push", [append_files, push_files])
+def test_a_push_whose_answer_is_lost_is_made_once(line: Line, change: Change, push: Callable[..., str], fault: Fault):
+    line.faults = {"POST /acme/kernels.git/git-receive-pack": [fault]}
+    sha = push(over(line), EVIDENCE, run_of(change, 1))
+    assert branch_tip(over(line), EVIDENCE) == sha
+    assert not line.faults["POST /acme/kernels.git/git-receive-pack"]
+    assert git_log(line, sha) == 2
+
+
+def git_log(line: Line, sha: str) -> int:
+    """How many commits lead to one."""
+    url = f"{line.api_url}/acme/kernels.git".replace("://", "://x:s3cret-token@")
+    with tempfile.TemporaryDirectory() as folder:
+        git(Path(folder), "init", "--quiet", "--bare", ".")
+        git(Path(folder), "fetch", "--quiet", url, sha)
+        return int(git(Path(folder), "rev-list", "--count", sha))
+
+
+def test_the_same_run_twice_is_one_and_another_of_its_number_is_refused(line: Line, change: Change):
+    (path,) = run_of(change, 1).files
+    first = append_files(over(line), EVIDENCE, run_of(change, 1), new=[path])
+    assert append_files(over(line), EVIDENCE, run_of(change, 1), new=[path]) == first
+    with pytest.raises(UsageError, match="says something else"):
+        append_files(over(line), EVIDENCE, run_of(change, 1, b"[]"), new=[path])
+
+
+def test_a_commit_is_fetched_once(line: Line, change: Change):
+    for _ in range(3):
+        assert read_files(over(line), change.base_sha, ["README.md"]) == {"README.md": b"hello"}
+        assert list_files(over(line), change.base_sha, "kernels") == [KERNEL]
+    assert sum("git-upload-pack" in request.path for request in line.requests if request.method == "POST") <= 2
