@@ -80,10 +80,12 @@ def bare(node: Any, *, names: bool = False) -> Any:
 
 
 def _or_null(node: dict[str, Any]) -> dict[str, Any]:
-    """A nullable choice with null among what can be chosen: by itself `nullable` says nothing of a choice.
+    """A nullable choice with null among what can be chosen: by itself `nullable` says nothing of a choice or an `enum`.
 
     https://github.com/OAI/OpenAPI-Specification/blob/main/proposals/2019-10-31-Clarify-Nullable.md
     """
+    if node.get("nullable") and "enum" in node:
+        return node | {"enum": [*node["enum"], None]}
     choice = next((key for key in ("oneOf", "anyOf", "allOf") if key in node), None)
     if choice is None or not node.get("nullable") or "type" in node:
         return node
