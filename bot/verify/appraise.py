@@ -130,7 +130,8 @@ def _legal(contract: Contract, place: Place, case: Case, found: Findings) -> Non
         if bound is not None and not bool(((tensor >= -1) & (tensor < bound)).all()):
             found.add(_origin(contract, place, name), f"draws integers outside -1..{bound - 1}", case.where)
         if spec.dtype in FLOATING:
-            legal = ~torch.isnan(tensor) if spec.infinite else torch.isfinite(tensor)
+            values = tensor.double() if spec.dtype == "float8_e4m3fn" else tensor
+            legal = ~torch.isnan(values) if spec.infinite else torch.isfinite(values)
             if not bool(legal.all()):
                 found.add(
                     _origin(contract, place, name), f"draws values that are not finite in {spec.dtype}", case.where
