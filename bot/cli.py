@@ -1,4 +1,4 @@
-"""The command line: parse, read the environment once, build the collaborators, call one handler.
+"""The command line: parse, build the collaborators, call one handler.
 
 Imports that take time stand inside the commands, so that each starts fast (`--version` answers in __main__.py).
 """
@@ -6,10 +6,8 @@ Imports that take time stand inside the commands, so that each starts fast (`--v
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -17,7 +15,8 @@ import typer
 from rich.console import Console
 
 from bot.cli_install import app as install_app
-from bot.errors import ProctorError, UsageError
+from bot.cli_jobs import app as jobs_app
+from bot.errors import ProctorError
 from bot.sanitize import plain_line
 
 if TYPE_CHECKING:
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from bot.contract.appraisal import Step
     from bot.contract.schema import Device
     from bot.evaluation import Commitment, Evaluation, Finding, Job, Mode, Progress
-    from bot.github.push import Remote
     from bot.handlers.project import Project
 
 app = typer.Typer(
@@ -37,52 +35,9 @@ app = typer.Typer(
     help="Examine agent-written kernels, and let none in that cheats.",
 )
 app.add_typer(install_app)
+app.add_typer(jobs_app)
 
-RunOption = Annotated[Path, typer.Option("--run", help="Folder in which the jobs of one run leave their documents.")]
 DeviceOption = Annotated[Literal["cpu", "cuda"], typer.Option(help="Where the exam runs.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What a job of a workflow reads from its environment."""
-
-    event_name: str
-    event_path: Path
-    api_url: str
-    server_url: str
-    repository: str
-    token: str
-    output: Path | None
-    summary: Path | None
-    bot_login: str
-    run_url: str | None = None
-    rerun_by: str | None = None
-    """Who had a run of a workflow repeated: GitHub keeps the payload of the first attempt, and its actor."""
-
-    @classmethod
-    def read(cls, environment: Mapping[str, str]) -> Settings:
-        """The variables GitHub Actions sets.
-
-        Raises:
-            UsageError: some are missing; all of them are named.
-        """
-        needed = ("GITHUB_EVENT_NAME", "GITHUB_EVENT_PATH", "GITHUB_REPOSITORY", "GITHUB_TOKEN")
-        missing = [name for name in needed if not environment.get(name)]
-        if missing:
-            raise UsageError(f"this command runs inside a workflow; not set: {', '.join(missing)}")
-        return cls(
-            event_name=environment["GITHUB_EVENT_NAME"],
-            event_path=Path(environment["GITHUB_EVENT_PATH"]),
-            api_url=environment.get("GITHUB_API_URL", "https://api.github.com"),
-            server_url=environment.get("GITHUB_SERVER_URL", "https://github.com"),
-            repository=environment["GITHUB_REPOSITORY"],
-            token=environment["GITHUB_TOKEN"],
-            output=Path(environment["GITHUB_OUTPUT"]) if environment.get("GITHUB_OUTPUT") else None,
-            summary=Path(environment["GITHUB_STEP_SUMMARY"]) if environment.get("GITHUB_STEP_SUMMARY") else None,
-            bot_login=environment.get("PROCTOR_BOT_LOGIN", "github-actions[bot]"),
-            run_url=_run_url(environment),
-            rerun_by=_rerun_by(environment),
-        )
 
 
 def run(arguments: list[str] | None = None) -> int:
@@ -211,98 +166,6 @@ def inspect(
 
 
 @app.command()
-def gate(folder: RunOption = Path("run"), device: DeviceOption = "cpu") -> None:
-    """First job of a workflow: may this event start something? Leaves an order in the run folder."""
-    from bot.github.client import connect  # noqa: PLC0415
-    from bot.github.events import read_event  # noqa: PLC0415
-    from bot.handlers.gate import Gate  # noqa: PLC0415
-    from bot.handlers.gate import gate as handle  # noqa: PLC0415
-    from bot.handlers.project import Project  # noqa: PLC0415
-    from bot.handlers.run import RunFolder  # noqa: PLC0415
-
-    settings = Settings.read(os.environ)
-    github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
-    tools = Gate(
-        github,
-        _remote(settings),
-        Project.find(Path.cwd()),
-        RunFolder(folder),
-        device,
-        rerun_by=settings.rerun_by,
-        run_url=settings.run_url,
-    )
-    passed = handle(read_event(settings.event_name, settings.event_path), tools)
-    _say(passed.why)
-    if settings.output is not None:
-        with settings.output.open("a", encoding="utf-8") as file:
-            file.write(f"go={'true' if passed.go else 'false'}\n")
-
-
-@app.command()
-def agent(
-    folder: RunOption = Path("run"),
-    model: Annotated[
-        str, typer.Option(help="`anthropic:NAME`, or `replay:JOURNAL` (`replay` alone: the recorded run).")
-    ] = "anthropic:claude-opus-4-6",
-    turns: Annotated[int, typer.Option(min=1, help="Most turns of the model.")] = 60,
-    tokens: Annotated[int, typer.Option(min=1, help="Most tokens, in and out.")] = 4_000_000,
-    seconds: Annotated[float, typer.Option(min=1, help="Most seconds.")] = 3600.0,
-) -> None:
-    """Second job: let an agent write candidates, each checked as it goes."""
-    from bot.agent.task import Budget  # noqa: PLC0415
-    from bot.evaluation import Preparation  # noqa: PLC0415
-    from bot.handlers.agent import AgentTools  # noqa: PLC0415
-    from bot.handlers.agent import agent as handle  # noqa: PLC0415
-    from bot.handlers.models import choose_model  # noqa: PLC0415
-    from bot.handlers.project import Project  # noqa: PLC0415
-    from bot.handlers.run import RunFolder  # noqa: PLC0415
-    from bot.launch import Resident  # noqa: PLC0415
-
-    run_folder, project = RunFolder(folder), Project.find(Path.cwd())
-    order = run_folder.order()
-    chosen = choose_model(model, order.contract, os.environ)
-    checks = Preparation(contracts_dir=str(project.contracts), contract=order.contract, device=order.device)
-    with Resident(checks) as launcher:
-        launcher.start()
-        tools = AgentTools(project, run_folder, launcher, _say)
-        _say(handle(chosen, Budget(turns=turns, tokens=tokens, seconds=seconds), tools))
-
-
-@app.command()
-def examine(folder: RunOption = Path("run")) -> None:
-    """Third job: the exam of record of the candidate in the run folder."""
-    from bot.evaluation import Commitment  # noqa: PLC0415
-    from bot.handlers.examine import examine as handle  # noqa: PLC0415
-    from bot.handlers.project import Project  # noqa: PLC0415
-    from bot.handlers.run import RunFolder  # noqa: PLC0415
-    from bot.launch import launch  # noqa: PLC0415
-
-    def watch(message: Progress | Commitment) -> None:
-        if isinstance(message, Commitment):
-            _say(f"salt committed to: {message.sha256}")
-
-    evaluation = handle(RunFolder(folder), Project.find(Path.cwd()), launch, watch)
-    _say("no candidate to examine" if evaluation is None else f"examined in {evaluation.seconds:.0f} s")
-
-
-@app.command()
-def publish(folder: RunOption = Path("run")) -> None:
-    """Last job: put what was found on GitHub. Runs nothing of the candidate's."""
-    from bot.github.client import connect  # noqa: PLC0415
-    from bot.github.push import Identity  # noqa: PLC0415
-    from bot.handlers.publish import Publisher  # noqa: PLC0415
-    from bot.handlers.publish import publish as handle  # noqa: PLC0415
-    from bot.handlers.run import RunFolder  # noqa: PLC0415
-
-    settings = Settings.read(os.environ)
-    github = connect(settings.api_url, settings.token, settings.repository, login=settings.bot_login)
-    author = Identity("Proctor", f"{settings.bot_login}@users.noreply.github.com")
-    done = handle(Publisher(github, _remote(settings), RunFolder(folder), author))
-    where = f"pull request {done.pull}" if done.pull else "the issue"
-    _say(f"published on {where}: {done.verdict.kind.value if done.verdict else 'no candidate'}")
-
-
-@app.command()
 def replay(folder: Annotated[Path, typer.Argument(help="A bundle, as `verify --bundle` writes it.")]) -> None:
     """Decide again from a bundle, without running the candidate. Exit code: 0 everything agrees, 1 not."""
     from bot.handlers.bundle import read_bundle  # noqa: PLC0415
@@ -342,25 +205,6 @@ def demo(
     from bot.handlers.project import Project  # noqa: PLC0415
 
     raise typer.Exit(play(Project.find(Path.cwd()), folder, _say, serve=serve, port=port))
-
-
-def _run_url(environment: Mapping[str, str]) -> str | None:
-    run_id = environment.get("GITHUB_RUN_ID", "")
-    server = environment.get("GITHUB_SERVER_URL", "https://github.com")
-    return f"{server}/{environment['GITHUB_REPOSITORY']}/actions/runs/{run_id}" if run_id.isdecimal() else None
-
-
-def _rerun_by(environment: Mapping[str, str]) -> str | None:
-    """None for a first attempt; nobody, who may do nothing, when a later one does not say whose it is."""
-    if environment.get("GITHUB_RUN_ATTEMPT", "1") == "1":
-        return None
-    return environment.get("GITHUB_TRIGGERING_ACTOR") or "ghost"
-
-
-def _remote(settings: Settings) -> Remote:
-    from bot.github.push import Remote  # noqa: PLC0415
-
-    return Remote(f"{settings.server_url}/{settings.repository}.git", settings.token)
 
 
 def _say(line: str) -> None:

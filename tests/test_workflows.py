@@ -21,7 +21,7 @@ def load(path: Path) -> dict[Any, Any]:
 
 
 def steps(job: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = job["steps"]
+    found: list[dict[str, Any]] = job.get("steps", [])
     return found
 
 
@@ -29,7 +29,8 @@ def steps(job: dict[str, Any]) -> list[dict[str, Any]]:
 def test_no_rights_by_default_and_time_limits_everywhere(path: Path) -> None:
     workflow = load(path)
     assert workflow["permissions"] == {}
-    assert all("permissions" in job and "timeout-minutes" in job for job in workflow["jobs"].values())
+    jobs = workflow["jobs"].values()
+    assert all("permissions" in job and ("timeout-minutes" in job or "uses" in job) for job in jobs)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
@@ -49,20 +50,22 @@ def test_no_expression_stands_inside_a_shell_line(path: Path) -> None:
     assert not [line for line in lines if "${{" in line]
 
 
-@pytest.mark.parametrize("name", ["optimize", "commands", "approval"])
+@pytest.mark.parametrize("name", ["optimize", "commands", "verify", "approval", "reconcile"])
 def test_every_step_of_ours_is_one_proctor_command(name: str) -> None:
     jobs = load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"]
     lines = {step["run"] for job in jobs.values() for step in steps(job) if "run" in step} - TRUSTED
     assert lines
-    assert all(re.fullmatch(r"proctor (gate|agent|examine|publish)( --[a-z]+ \$\{[A-Z_]+\})*", line) for line in lines)
+    command = r"proctor (gate|agent|examine|publish|reconcile)( --[a-z]+ \$\{[A-Z_]+\})*"
+    assert all(re.fullmatch(command, line) for line in lines)
 
 
 def test_who_holds_what() -> None:
     """The device job has no right and no secret; the agent job has the model key and no right; no other has a key."""
-    for name in ("optimize", "commands"):
+    for name in ("optimize", "commands", "verify", "reconcile", "approval"):
         for job_name, job in load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"].items():
             held = str([step.get("env", {}) for step in steps(job)])
-            if job_name in {"agent", "verify"}:
+            assert "secrets" not in job, "what a called workflow gets is named, never inherited"
+            if job_name in {"agent", "verify", "exam"}:
                 assert job["permissions"] == {}
                 assert "token" not in held
             assert ("secrets." in held) == (job_name == "agent")
@@ -71,8 +74,16 @@ def test_who_holds_what() -> None:
 def test_only_these_events_start_something() -> None:
     triggers = {path.stem: load(path)[True] for path in WORKFLOWS}
     assert triggers["optimize"] == {"issues": {"types": ["labeled"]}}
-    assert triggers["commands"] == {"issue_comment": {"types": ["created"]}}
-    assert triggers["approve"] == {"pull_request_review": {"types": ["submitted", "dismissed"]}}
+    assert triggers["commands"] == {
+        "issue_comment": {"types": ["created"]},
+        "issues": {"types": ["unlabeled", "closed", "edited", "deleted", "transferred"]},
+    }
+    assert triggers["approve"] == {
+        "pull_request": {"types": ["opened", "reopened", "synchronize"]},
+        "pull_request_review": {"types": ["submitted", "dismissed"]},
+    }
+    assert set(triggers["verify"]) == {"workflow_call"}
+    assert set(triggers["reconcile"]) == {"schedule", "workflow_dispatch", "push"}
     assert triggers["approval"] == {"workflow_run": {"workflows": ["approve"], "types": ["completed"]}}
     assert not any("pull_request_target" in str(trigger) for trigger in triggers.values())
 

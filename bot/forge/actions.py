@@ -6,6 +6,7 @@ artifact), installing (the environment is there), permissions, concurrency; a ru
 job it is in. act and a real repository show the rest.
 """
 
+import itertools
 import json
 import os
 import queue
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from bot.contract.load import parse_yaml, validate
 from bot.errors import InfrastructureError
@@ -41,11 +42,18 @@ class _Step(_Part):
     env: dict[str, str] = {}
 
 
+class _Strategy(_Part):
+    matrix: dict[str, str] = {}
+
+
 class _Job(_Part):
     needs: str | list[str] = []
     if_: str = Field(default="", alias="if")
     outputs: dict[str, str] = {}
-    steps: list[_Step]
+    steps: list[_Step] = []
+    uses: str = ""
+    with_: dict[str, str] = Field(default={}, alias="with")
+    strategy: _Strategy = _Strategy()
 
     @property
     def before(self) -> list[str]:
@@ -63,6 +71,12 @@ class _Workflow(_Part):
     on: dict[str, _Trigger | None]
     env: dict[str, str] = {}
     jobs: dict[str, _Job]
+
+    @field_validator("on", mode="before")
+    @classmethod
+    def _fired_here(cls, value: Any) -> Any:
+        """A schedule is a list, and nothing fires one here."""
+        return {name: how if isinstance(how, dict) else None for name, how in value.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +156,7 @@ class Actions:
         github = {
             "event": payload,
             "event_name": name,
+            "workflow": workflow.name,
             "token": self.token,
             "repository": self.forge.state.site.full_name,
         }
@@ -158,13 +173,41 @@ class Actions:
             outputs: dict[str, str] = {}
             if ready and (not job.if_ or evaluate(job.if_, contexts)):
                 self.say(f"[{workflow.name}] {job_name}")
-                self.forge.state.set_job(run.id, job_name, "in_progress")
-                result, outputs = self._job(workflow, job, contexts, event)
-            self.forge.state.set_job(run.id, job_name, "completed", result)
+                play = self._called if job.uses else self._played
+                result, outputs = play(workflow, job_name, contexts, event)
+            else:
+                self.forge.state.set_job(run.id, job_name, "completed", result)
             needs[job_name] = {"result": result, "outputs": outputs}
             self.results.append(JobResult(workflow.name, job_name, result))
         failed = any(job["result"] == "failure" for job in needs.values())
         self.forge.state.end_run(run.id, "failure" if failed else "success")
+
+    def _called(
+        self, workflow: _Workflow, name: str, contexts: dict[str, Any], event: Path
+    ) -> tuple[Literal["success", "failure"], dict[str, str]]:
+        """A job that calls a workflow of the repository: its jobs, each for every value of its matrix."""
+        job = workflow.jobs[name]
+        called = _workflow(event.parent / job.uses)
+        contexts = {**contexts, "inputs": {key: insert(text, contexts) for key, text in job.with_.items()}, "needs": {}}
+        for inner_name in _ordered(called.jobs):
+            inner = called.jobs[inner_name]
+            values = {key: evaluate(text.strip("${} "), contexts) for key, text in inner.strategy.matrix.items()}
+            for cell in _cells(values):
+                shown = f"{name} / {inner_name}" + (f" ({', '.join(map(str, cell.values()))})" if cell else "")
+                own = {**contexts, "matrix": cell}
+                if self._played(called, inner_name, own, event, shown)[0] == "failure":
+                    return "failure", {}
+        return "success", {}
+
+    def _played(
+        self, workflow: _Workflow, name: str, contexts: dict[str, Any], event: Path, shown: str = ""
+    ) -> tuple[Literal["success", "failure"], dict[str, str]]:
+        """A job of steps, told to the forge as it goes."""
+        run_id = int(contexts["github"]["run_id"])
+        self.forge.state.set_job(run_id, shown or name, "in_progress")
+        result, outputs = self._job(workflow, workflow.jobs[name], contexts, event)
+        self.forge.state.set_job(run_id, shown or name, "completed", result)
+        return result, outputs
 
     def _job(
         self, workflow: _Workflow, job: _Job, contexts: dict[str, Any], event: Path
@@ -200,6 +243,7 @@ class Actions:
             "GITHUB_OUTPUT": str(output),
             "GITHUB_RUN_ID": contexts["github"]["run_id"],
             "GITHUB_RUN_ATTEMPT": "1",
+            "GITHUB_WORKFLOW": contexts["github"]["workflow"],
             **{name: insert(text, contexts) for name, text in {**workflow.env, **step.env}.items()},
         }
         with subprocess.Popen(
@@ -230,10 +274,19 @@ def _tools(folder: Path) -> Path:
 
 
 def _workflows(checkout: Path) -> Iterator[_Workflow]:
-    for path in sorted((checkout / ".github" / "workflows").glob("*.yml")):
-        data = parse_yaml(path.read_text(encoding="utf-8"), path.name)
-        # YAML 1.1 reads the key `on` as true.
-        yield validate(_Workflow, {"on": data.get(True), **{k: v for k, v in data.items() if k is not True}}, path.name)
+    yield from (_workflow(path) for path in sorted((checkout / ".github" / "workflows").glob("*.yml")))
+
+
+def _workflow(path: Path) -> _Workflow:
+    data = parse_yaml(path.read_text(encoding="utf-8"), path.name)
+    # YAML 1.1 reads the key `on` as true.
+    return validate(_Workflow, {"on": data.get(True), **{k: v for k, v in data.items() if k is not True}}, path.name)
+
+
+def _cells(matrix: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of a matrix's values; one without any for a job that has none."""
+    for values in itertools.product(*matrix.values()):
+        yield dict(zip(matrix, values, strict=True))
 
 
 def _woken_by(workflow: _Workflow) -> list[str]:

@@ -1,8 +1,9 @@
-"""The part of GitHub's expression language that our workflow files use: paths, strings, ==, &&, ||, !, two functions.
+"""The part of GitHub's expression language that our workflow files use: paths, strings, ==, &&, ||, !, three functions.
 
 https://docs.github.com/en/actions/reference/workflows-and-actions/expressions
 """
 
+import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -99,6 +100,11 @@ class _Parser:
         match name, arguments:
             case "contains", [str() as whole, str() as part]:
                 return part.lower() in whole.lower()
+            case "fromJSON", [str() as text]:
+                try:
+                    return json.loads(text)
+                except ValueError:
+                    raise UsageError(f"fromJSON() of {text!r}") from None
             case "always", []:
                 return True
             case _:

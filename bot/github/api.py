@@ -16,6 +16,9 @@ Reaction = Literal["+1", "-1", "confused", "eyes", "rocket"]
 BODY_LIMIT = 65_536
 """Characters of a comment, issue or pull-request body (research/bots.md 2.9); GitHub's own description says nothing."""
 
+DESCRIPTION_LIMIT = 140
+"""Characters of a status description: https://docs.github.com/en/rest/commits/statuses"""
+
 GHOST = "ghost"
 """Who GitHub shows for an account that is gone; never somebody with permission."""
 

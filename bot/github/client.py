@@ -20,6 +20,7 @@ from typing_extensions import override
 from bot.contract.load import problems_of
 from bot.errors import GitHubError, UsageError
 from bot.github.api import (
+    DESCRIPTION_LIMIT,
     Comment,
     Commit,
     Foreign,
@@ -52,9 +53,6 @@ COMPARED = 300
 
 PAGES = 100
 """Pages of 100: an issue with more comments is no issue."""
-
-DESCRIPTION_LIMIT = 140
-"""Characters of a status description: https://docs.github.com/en/rest/commits/statuses"""
 
 ACTIONS_LOGIN = "github-actions[bot]"
 UNFINISHED = ("requested", "waiting", "pending", "queued", "in_progress")

@@ -77,7 +77,7 @@ class RerunBench:
     MEANING: ClassVar[str] = (
         "examine the candidate of this pull request again; the runs are pooled. `n` (1 to 5): so many exams. "
         "`against`: the incumbent of the default branch (as without it) or the one that the report began with. "
-        "`workload` and `rounds` are not available yet"
+        "`workload`: this one alone; `rounds` (2 to 64): so many pairs of fresh workers time each cell"
     )
     ARGUMENTS: ClassVar[re.Pattern[str]] = re.compile("")
     KEYS: ClassVar[Keys] = {

@@ -89,11 +89,23 @@ class ReviewSubmitted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewsChanged:
-    """A workflow that a review started has ended; `pulls` are what to look at again, and nothing more is believed."""
+class IssueWithdrawn:
+    """Somebody closed an issue, edited its text, or took it elsewhere: what was asked is not asked any more."""
+
+    repo: str
+    number: int
+    how: Literal["closed", "edited", "deleted", "transferred"]
+    sender: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullsChanged:
+    """A workflow that a review of a pull request, or the pull request itself, started has ended. `pulls` and `head_sha`
+    are what to look at again, and nothing more is believed; of a fork's GitHub names only the head."""
 
     repo: str
     pulls: tuple[int, ...]
+    head_sha: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +115,7 @@ class Ignored:
     reason: str
 
 
-Event = IssueLabeled | IssueUnlabeled | CommentCreated | ReviewSubmitted | ReviewsChanged | Ignored
+Event = IssueLabeled | IssueUnlabeled | IssueWithdrawn | CommentCreated | ReviewSubmitted | PullsChanged | Ignored
 
 
 class _Account(Foreign):
@@ -162,6 +174,18 @@ class _LabelPayload(Foreign):
     sender: _Account
 
 
+class _Change(Foreign):
+    title: dict[str, Any] | None = None
+    body: dict[str, Any] | None = None
+
+
+class _IssuePayload(Foreign):
+    repository: _Repository
+    issue: _Issue
+    sender: _Account
+    changes: _Change | None = None
+
+
 class _CommentPayload(Foreign):
     repository: _Repository
     issue: _Issue
@@ -180,6 +204,7 @@ class _PullReference(Foreign):
 
 class _Run(Foreign):
     event: str
+    head_sha: str = Field(pattern=r"^[0-9a-f]{40}$")
     pull_requests: list[_PullReference]
 
 
@@ -217,12 +242,14 @@ def decode_event(name: str, payload: Any) -> Event:
             return _labeled(validate(_LabelPayload, payload, source))
         case "issues", "unlabeled":
             return _unlabeled(validate(_LabelPayload, payload, source))
+        case "issues", "closed" | "edited" | "deleted" | "transferred":
+            return _withdrawn(action, validate(_IssuePayload, payload, source))
         case "issue_comment", "created":
             return _commented(validate(_CommentPayload, payload, source))
         case "pull_request_review", "submitted":
             return _reviewed(validate(_ReviewPayload, payload, source))
         case "workflow_run", "completed":
-            return _reviews_changed(validate(_RunPayload, payload, source))
+            return _pulls_changed(validate(_RunPayload, payload, source))
         case "issue_comment", "edited" | "deleted":
             return Ignored("only new comments are read: an edited one may have been edited by somebody else")
         case _:
@@ -264,6 +291,17 @@ def _unlabeled(payload: _LabelPayload) -> Event:
     )
 
 
+def _withdrawn(how: Literal["closed", "edited", "deleted", "transferred"], payload: _IssuePayload) -> Event:
+    changes = payload.changes
+    if payload.issue.pull_request is not None:
+        return Ignored("a pull request is no request for a kernel")
+    if how == "edited" and changes is not None and changes.title is None and changes.body is None:
+        return Ignored("neither title nor text was edited")
+    return IssueWithdrawn(
+        repo=payload.repository.full_name, number=payload.issue.number, how=how, sender=payload.sender.login
+    )
+
+
 def _commented(payload: _CommentPayload) -> CommentCreated:
     comment = payload.comment
     return CommentCreated(
@@ -279,11 +317,12 @@ def _commented(payload: _CommentPayload) -> CommentCreated:
     )
 
 
-def _reviews_changed(payload: _RunPayload) -> Event:
-    if payload.workflow_run.event != "pull_request_review":
-        return Ignored("only a run that a review started is of interest")
-    numbers = tuple(pull.number for pull in payload.workflow_run.pull_requests)
-    return ReviewsChanged(repo=payload.repository.full_name, pulls=numbers)
+def _pulls_changed(payload: _RunPayload) -> Event:
+    run = payload.workflow_run
+    if run.event not in ("pull_request_review", "pull_request"):
+        return Ignored("only a run that a pull request or its review started is of interest")
+    numbers = tuple(pull.number for pull in run.pull_requests)
+    return PullsChanged(repo=payload.repository.full_name, pulls=numbers, head_sha=run.head_sha)
 
 
 def _reviewed(payload: _ReviewPayload) -> ReviewSubmitted:

@@ -120,10 +120,10 @@ CONTRACT_CHANGED = Refusal(
 UNKNOWN_WORKLOAD = Refusal(
     "E_UNKNOWN_WORKLOAD", "The contract has no workload {name} for this device", "Name one of these: {known}"
 )
-NOT_AVAILABLE = Refusal(
-    "E_NOT_AVAILABLE",
-    "`{key}=` is not available: an exam times every scored workload, in as many rounds as the verifier decides",
-    "Leave it out; `n=` repeats the whole exam and pools the runs",
+JUDGE_CHANGED = Refusal(
+    "E_JUDGE_CHANGED",
+    "The judge has changed since this candidate was examined, and one workload alone says nothing of the others",
+    "`/rerun-bench` without `workload=` measures all of them again",
 )
 KERNEL_FILES = Refusal(
     "E_KERNEL_FILES",
@@ -134,6 +134,16 @@ OTHER_FILES = Refusal(
     "E_OTHER_FILES",
     "The pull request touches {count} other files that a candidate may not touch",
     "Put them into a pull request of their own",
+)
+TOO_MANY_FILES = Refusal(
+    "E_TOO_MANY_FILES",
+    "The pull request changes more files than GitHub lists, so that nobody can say whether a kernel is among them",
+    "Split it; or an administrator merges it past the ruleset",
+)
+EVIDENCE_TOUCHED = Refusal(
+    "E_EVIDENCE_TOUCHED",
+    "The pull request writes the record of runs, `reports/<op>/issue-N/` or `pull-N/`, which is the bot's to write",
+    "Leave those folders out",
 )
 KERNEL_NAME = Refusal(
     "E_KERNEL_NAME",
@@ -170,6 +180,12 @@ OTHER_EVIDENCE = Refusal(
     "E_OTHER_EVIDENCE",
     "The evidence here is not {named}: a push or a run that changes the verdict changes the digest",
     "Read the report as it is now; it says what to send",
+)
+STALE = Refusal("E_STALE", "The evidence is stale: {why}", "{what_to_do}")
+SHARED_HEAD = Refusal(
+    "E_SHARED_HEAD",
+    "The pull request #{pull} has the same head, and a status belongs to a commit: both would be approved at once",
+    "Close one of them, or push another commit to it",
 )
 OWN_REQUEST = Refusal(
     "E_OWN_REQUEST", "@{who} asked for this or wrote it and does not count", "Somebody else must approve"

@@ -97,6 +97,16 @@ def upsert(github: GitHub, number: int, kind: str, run_number: int, body: str) -
     return Sticky(step.comment_id, "created" if step.comment_id == created else action, step.twins)
 
 
+def find(comments: Sequence[Comment], author: str, kind: str) -> tuple[Comment, int] | None:
+    """The comment of this kind and the number of the run that wrote it; of twins the one with the lowest id."""
+    return min(_found(comments, author, kind), key=lambda found: found[0].id, default=None)
+
+
+def unmarked(body: str) -> str:
+    """The body without its marker."""
+    return _MARKER.sub("", body).rstrip()
+
+
 def _found(comments: Sequence[Comment], author: str, kind: str) -> Iterator[tuple[Comment, int]]:
     """Comments of ours of this kind, with their run numbers."""
     for comment in comments:

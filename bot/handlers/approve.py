@@ -17,10 +17,13 @@ from bot.github.refusals import (
     OTHER_EVIDENCE,
     OWN_OBJECTION,
     OWN_REQUEST,
+    SHARED_HEAD,
+    STALE,
     RefusedError,
 )
 from bot.handlers.asked import Gate, Passed
 from bot.handlers.evidence import (
+    APPROVAL,
     Record,
     authors_of,
     kernel_of,
@@ -30,10 +33,8 @@ from bot.handlers.evidence import (
     read_kernel,
     untouched,
 )
+from bot.handlers.stale import base_of, remedy, renew, reported, stale_because, void
 from bot.sanitize import code_span, plain_line
-
-APPROVAL = "proctor/approval"
-"""The status a ruleset can require."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,16 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
         raise FORK.error()
     ours = pull.author == github.bot_login()
     try:
+        _alone(pull, github)
         record = _record(pull, github, remote)
     except RefusedError as refused:
         if ours:
             github.set_status(pull.head_sha, APPROVAL, "failure", refused.line)
+        if refused.code == NOT_EXAMINED.code and reported(pull, github):
+            void(pull, "the branch was pushed to since", "`/verify` examines what is there now", github)
         raise
     evidence = record.evidence(pull.head_sha)
+    _still_valid(pull, record, github, remote)
     reviews, comments = github.reviews(number), github.comments(number)
     permissions = {login: github.permission(login) for login in voices(evidence, reviews, comments)}
     order = record.order
@@ -90,6 +95,27 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
     github.set_status(pull.head_sha, APPROVAL, "success" if answer.granted else "pending", answer.why[:140])
     without = frozenset(login.casefold() for login in (requester, *authors))
     return Standing(evidence, answer.why, without, frozenset(objectors(reviews)))
+
+
+def _alone(pull: Pull, github: GitHub) -> None:
+    """A status belongs to a commit, so that two pull requests of one head would be approved by one vote."""
+    others = [other.number for other in github.open_pulls() if other.head_sha == pull.head_sha]
+    if shared := [number for number in others if number != pull.number]:
+        raise SHARED_HEAD.error(pull=min(shared))
+
+
+def _still_valid(pull: Pull, record: Record, github: GitHub, remote: Remote) -> None:
+    order = record.newest
+    _, sha = github.default_branch()
+    base = base_of(remote, sha, order.contract, order.device)
+    reasons = stale_because(record, base, pull.head_sha, remote)
+    if not reasons:
+        renew(pull, record, github)
+        return
+    changed = base.contract != record.evaluations[-1].contract_digest
+    why, what_to_do = "; ".join(reasons), remedy(pull, github, contract_changed=changed)
+    void(pull, why, what_to_do, github)
+    raise STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
 
 
 def _record(pull: Pull, github: GitHub, remote: Remote) -> Record:

@@ -1,12 +1,15 @@
 """What the handlers of the gate share: their tools, their answers, and who may ask for anything."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import Literal
 
 from bot.contract.load import LoadedContract, contract_names, load_contract
 from bot.contract.schema import Device
 from bot.errors import DataError, GitHubError
 from bot.github.api import GitHub
+from bot.github.claims import claim_ref
 from bot.github.events import CommentCreated
 from bot.github.push import Remote
 from bot.github.refusals import (
@@ -21,13 +24,21 @@ from bot.handlers.run import RunFolder
 from bot.sanitize import code_span
 
 MAY_WRITE = frozenset({"admin", "write"})
+GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+"""How GitHub answers for an issue that was deleted, moved or made a discussion."""
+LABEL = "optimize"
+"""The label that starts the agent."""
 PROGRESS = "progress"
 """Kind of the sticky comment that says what the bot is doing; the report has a kind of its own."""
+WORKING = "Working on "
+"""How that comment begins while a run goes on."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What the gate works with. `rerun_by`: who had this workflow run repeated; `run_url`: where it can be seen."""
+    """What the gate works with. `run`, `attempt`, `run_url`: this workflow run, which of its attempts, and where it can
+    be seen; `rerun_by`: who had it repeated. `workflow`: the one it is a run of; none where it stands alone.
+    """
 
     github: GitHub
     remote: Remote
@@ -36,14 +47,24 @@ class Gate:
     device: Device
     rerun_by: str | None = None
     run_url: str | None = None
+    run: int = 0
+    attempt: int = 1
+    shards: int = 1
+    workflow: str = ""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def claim_of(self, number: int, key: str) -> str:
+        """The ref to claim an event by: one for each attempt, so that a run that died can be repeated."""
+        return claim_ref(number, key if self.attempt == 1 else f"{key}-{self.attempt}")
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """`why`: one line for the log. `go`: an order is in the run folder."""
+    """`why`: one line for the log. `go`: an order is in the run folder, for an exam of so many `shards`."""
 
     why: str
     go: bool = False
+    shards: int = 1
 
 
 def admit(login: str, tools: Gate, act: str) -> None:
@@ -84,12 +105,22 @@ def contract_of(project: Project, name: str) -> LoadedContract:
         raise CONTRACT_BROKEN.error(name=code_span(name)) from None
 
 
-def check_workload(loaded: LoadedContract, name: str, device: Device) -> None:
-    """Nothing, when the contract has this workload for the device.
+def shards_of(loaded: LoadedContract, tools: Gate) -> int:
+    """Over how many runners an exam of a contract is spread: each has at least one workload to score."""
+    scored = {workload.name for workload, _ in loaded.contract.scored(tools.device)}
+    return max(1, min(tools.shards, len(scored)))
+
+
+def check_workload(loaded: LoadedContract, name: str, device: Device, *, scored: bool = False) -> None:
+    """Nothing, when the contract has this workload for the device, or scores it there.
 
     Raises:
         RefusedError: it has not.
     """
-    known = [workload.name for workload in loaded.contract.workloads if device in workload.device]
+    known = [
+        workload.name
+        for workload in loaded.contract.workloads
+        if device in workload.device and (workload.scored or not scored)
+    ]
     if name not in known:
         raise UNKNOWN_WORKLOAD.error(name=code_span(name, 40), known=", ".join(f"`{each}`" for each in known))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from bot.errors import GitHubError
 from bot.github import sticky
 from bot.github.api import GitHub, Status, WorkflowJob, WorkflowRun
 from bot.github.events import CommentCreated
 from bot.github.refusals import NO_RUN, NOT_ON_ISSUE, NOT_ON_PULL
-from bot.handlers.asked import PROGRESS, Gate, Passed, answer
+from bot.handlers.asked import GONE, PROGRESS, Gate, Passed, answer
 from bot.handlers.evidence import EXAM
 from bot.sanitize import code_span
 
@@ -103,7 +104,7 @@ def cancel_bench(event: CommentCreated, tools: Gate) -> Passed:
     if not event.on_pull:
         raise NOT_ON_PULL.error(command="/cancel-bench")
     github = tools.github
-    link = _end(event, tools)
+    link = _end(event, tools).link
     sha = github.pull(event.number).head_sha
     before = _newest([status for status in github.statuses(sha) if status.state != "pending"])
     if before is not None:
@@ -123,17 +124,31 @@ def stop_run(event: CommentCreated, tools: Gate) -> Passed:
     """
     if event.on_pull:
         raise NOT_ON_ISSUE.error(command="/stop")
-    link = _end(event, tools)
-    sticky.upsert(tools.github, event.number, PROGRESS, 0, f"Stopped by @{event.author}: {link}.")
-    text = f"{link} is being cancelled. What its agent wrote is lost; label the issue again to start anew."
+    run = _end(event, tools)
+    sticky.upsert(tools.github, event.number, PROGRESS, run.run.id, f"Stopped by @{event.author}: {run.link}.")
+    text = f"{run.link} is being cancelled. What its agent wrote is lost; label the issue again to start anew."
     return answer(event, tools, "+1", text)
 
 
-def _end(event: CommentCreated, tools: Gate) -> str:
+def withdrawn(number: int, why: str, tools: Gate) -> Passed:
+    """End the run of an issue that is not asked for any more, if one goes on."""
+    mine = bench_of(benches(tools.github), number, "optimize")
+    if mine is None or not tools.github.cancel_run(mine.run.id):
+        return Passed("ignored: no run of this issue goes on")
+    text = f"Stopped: {why}. Nothing of {mine.link} is published; label the issue again to start anew."
+    try:
+        sticky.upsert(tools.github, number, PROGRESS, mine.run.id, text)
+    except GitHubError as error:
+        if error.status not in GONE:
+            raise
+    return Passed(f"stopped run {mine.run.id}")
+
+
+def _end(event: CommentCreated, tools: Gate) -> Bench:
     mine = bench_of(benches(tools.github), event.number, _workflow(event))
     if mine is None or not tools.github.cancel_run(mine.run.id):
         raise NO_RUN.error(what=what_of(event))
-    return mine.link
+    return mine
 
 
 def _newest(statuses: Sequence[Status]) -> Status | None:

@@ -22,15 +22,14 @@ from bot.forge.state import ForgeState
 from bot.github.claims import issue_branch
 from bot.github.client import connect
 from bot.github.push import Remote
-from bot.handlers.approve import APPROVAL
-from bot.handlers.evidence import Record, load_record, operation_of
+from bot.handlers.evidence import APPROVAL, Record, load_record, operation_of
 from bot.handlers.project import Project
 from bot.handlers.run import RunFolder
 from bot.verdict import Kind
 
 CONTRACT = "kda_prefill"
 REPOSITORY = "acme/kernels"
-WORKFLOWS = ("optimize.yml", "commands.yml", "approve.yml", "approval.yml")
+WORKFLOWS = ("optimize.yml", "commands.yml", "verify.yml", "approve.yml", "approval.yml", "reconcile.yml")
 BOT = "github-actions[bot]"
 ISSUE = f"""### Contract
 

@@ -5,7 +5,7 @@ evidence. Of any other pull request, and of the bot's once people changed it, ev
 holds that others wrote is no record.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ from bot.contract.load import Incumbents, parse_yaml, validate
 from bot.contract.schema import Device
 from bot.errors import UsageError
 from bot.evaluation import AgentRun, BaselineSource, Evaluation
-from bot.github.api import GHOST, GitHub, Pull, PullFile
+from bot.github.api import GHOST, GitHub, Pull, PullFile, StatusState
 from bot.github.approvals import Evidence, evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_of
 from bot.github.push import Remote, branch_tip, list_files, read_files
@@ -22,18 +22,26 @@ from bot.github.refusals import KERNEL_FILES, KERNEL_NAME, KERNEL_TEXT, NO_RECOR
 from bot.handlers.project import SOURCE_LIMIT
 from bot.handlers.run import Candidate, Order, parse_document
 from bot.sanitize import code_span, plain_line
-from bot.verdict import Verdict, decide
+from bot.verdict import Kind, Verdict, decide
 
 EXAM = "proctor/exam"
 """The status that says what the exam found."""
+APPROVAL = "proctor/approval"
+"""The status that says whether people approved the evidence."""
+REPORT = "report"
+"""Kind of the sticky comment that holds the report."""
+PUBLISHED = frozenset({Kind.IMPROVED, Kind.MIXED})
+"""Verdicts that become a pull request; a kernel that gains nothing is a result for the issue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Order and runs of one pull request, oldest run first, their numbers, and how its candidate came to be."""
+    """Order and runs of one pull request, oldest run first, their numbers, and how its candidate came to be. `newest`:
+    the order of the newest run."""
 
     order: Order
     evaluations: list[Evaluation]
+    newest: Order
     agent_run: AgentRun | None = None
     numbers: tuple[int, ...] = ()
 
@@ -54,6 +62,19 @@ class Record:
         run = self.evaluations[first]
         ended = datetime.fromisoformat(run.started_at) + timedelta(seconds=run.seconds)
         return Evidence(digest=digests[-1], head_sha=head_sha, since=ended)
+
+
+def exam_status(verdict: Verdict, *, assisted: bool) -> tuple[StatusState, str]:
+    """What the exam's status says of a verdict."""
+    state: StatusState = "success" if verdict.kind in PUBLISHED else "failure"
+    return state, f"{verdict.kind.value}, {verdict.runs} runs{', assisted' if assisted else ''}"
+
+
+def pooled(runs: Mapping[int, Evaluation]) -> dict[int, Evaluation]:
+    """The runs that can be pooled with the newest: of the same contract and judge."""
+    newest = runs[max(runs)]
+    known = (newest.contract_digest, newest.judge_digest)
+    return {number: run for number, run in sorted(runs.items()) if (run.contract_digest, run.judge_digest) == known}
 
 
 def run_folder_of(contract: str, issue: int) -> str:
@@ -84,19 +105,23 @@ def load_record(pull: Pull, operation: str, remote: Remote) -> Record:
     if issue is None:
         raise UsageError(f"pull request {pull.number} is not one of the bot's")
     folder = run_folder_of(operation, issue)
-    order = read_files(remote, pull.head_sha, [f"{folder}/order.json"])[f"{folder}/order.json"]
-    runs: dict[str, bytes] = {}
-    for sha in filter(None, (pull.head_sha, branch_tip(remote, EVIDENCE_BRANCH))):
-        runs |= _runs(remote, sha, folder)
-    if not runs:
+    order = _order(remote, pull.head_sha, f"{folder}/order.json")
+    first = _runs(remote, pull.head_sha, folder)
+    if not first:
         raise UsageError(f"pull request {pull.number} holds no evaluation")
+    wanted = first[max(first)].candidate_digest
+    tip = branch_tip(remote, EVIDENCE_BRANCH)
+    later = _runs(remote, tip, folder) if tip is not None else {}
+    # An earlier pull request for this issue has its runs in the same folder.
+    runs = pooled({**first, **{number: run for number, run in later.items() if run.candidate_digest == wanted}})
     told = f"{folder}/agent.json"
     known = read_files(remote, pull.head_sha, [told]) if told in list_files(remote, pull.head_sha, folder) else {}
     return Record(
-        parse_document(Order, order, "order.json"),
-        [parse_document(Evaluation, runs[path], path) for path in sorted(runs)],
+        order,
+        list(runs.values()),
+        _newest(remote, tip, folder, max(runs)) or order,
         parse_document(AgentRun, known[told], told) if known else None,
-        tuple(_number(path) for path in sorted(runs)),
+        tuple(runs),
     )
 
 
@@ -113,14 +138,13 @@ def load_verified(number: int, candidate: Candidate, remote: Remote) -> Record |
     if tip is None or not runs:
         return None
     wanted = digest.of_bytes(candidate.source.encode())
-    evaluations = {_number(path): parse_document(Evaluation, runs[path], path) for path in sorted(runs)}
-    mine = {number: run for number, run in evaluations.items() if run.candidate_digest == wanted}
+    mine = {number: run for number, run in runs.items() if run.candidate_digest == wanted}
     if not mine:
         return None
-    contract = mine[max(mine)].contract_digest
-    mine = {number: run for number, run in mine.items() if run.contract_digest == contract}
-    order = read_files(remote, tip, [f"{folder}/order.json"])[f"{folder}/order.json"]
-    return Record(parse_document(Order, order, "order.json"), list(mine.values()), numbers=tuple(mine))
+    mine = pooled(mine)
+    order = _order(remote, tip, f"{folder}/order.json")
+    newest = _newest(remote, tip, folder, max(mine)) or order
+    return Record(order, list(mine.values()), newest, numbers=tuple(mine))
 
 
 def next_run(pull: Pull, operation: str, remote: Remote) -> int:
@@ -133,9 +157,22 @@ def next_run(pull: Pull, operation: str, remote: Remote) -> int:
     return 1 + max((_number(path) for path in paths), default=0)
 
 
-def _runs(remote: Remote, sha: str, folder: str) -> dict[str, bytes]:
+def _runs(remote: Remote, sha: str, folder: str) -> dict[int, Evaluation]:
+    """The runs in a folder of a commit, by number."""
     paths = list_files(remote, sha, f"{folder}/evaluations")
-    return read_files(remote, sha, paths) if paths else {}
+    files = read_files(remote, sha, paths) if paths else {}
+    return {_number(path): parse_document(Evaluation, files[path], path) for path in sorted(files)}
+
+
+def _order(remote: Remote, sha: str, path: str) -> Order:
+    return parse_document(Order, read_files(remote, sha, [path])[path], path)
+
+
+def _newest(remote: Remote, tip: str | None, folder: str, number: int) -> Order | None:
+    """The order of a run, where it was kept; that of the run which opened a pull request is `order.json`."""
+    path = f"{folder}/orders/{number:03d}.json"
+    known = tip is not None and path in list_files(remote, tip, f"{folder}/orders")
+    return _order(remote, tip, path) if tip is not None and known else None
 
 
 def _number(path: str) -> int:
@@ -146,8 +183,8 @@ def _number(path: str) -> int:
 def untouched(pull: Pull, github: GitHub) -> bool:
     """Whether the head is what the bot opened the pull request with: its one commit, on which it spoke first.
 
-    An address in a commit proves nothing, for anybody can write it. But the bot sets the exam's status on what it opens
-    when it knows the outcome, and on anything else first that an exam goes on.
+    An address in a commit proves nothing, for anybody can write it. But the first that the bot says of what it opens is
+    the verdict for which it opened it, and the first of anything else is something else: that an exam goes on, say.
     """
     if pull.author != github.bot_login() or issue_of(pull.head_ref) is None:
         return False
@@ -156,7 +193,7 @@ def untouched(pull: Pull, github: GitHub) -> bool:
     if len(commits) != 1 or {commits[0].author_email, commits[0].committer_email} != {address}:
         return False
     said = [s for s in github.statuses(pull.head_sha) if s.context == EXAM and s.creator == github.bot_login()]
-    return bool(said) and said[-1].state != "pending"
+    return bool(said) and said[-1].state == "success" and said[-1].description.startswith(tuple(PUBLISHED))
 
 
 def authors_of(pull: Pull, github: GitHub) -> list[str]:

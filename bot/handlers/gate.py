@@ -7,7 +7,7 @@ thumbs down alone for whoever may not, because an answer would let anybody make 
 
 from bot.errors import GitHubError
 from bot.github import sticky
-from bot.github.claims import claim_ref, issue_branch
+from bot.github.claims import issue_branch
 from bot.github.commands import (
     Approve,
     BenchStatus,
@@ -31,20 +31,21 @@ from bot.github.events import (
     Ignored,
     IssueLabeled,
     IssueUnlabeled,
-    ReviewsChanged,
+    IssueWithdrawn,
+    PullsChanged,
     ReviewSubmitted,
 )
 from bot.github.refusals import CLOSED, NOT_A_WRITER, PULL_OPEN, RefusedError
-from bot.handlers.approve import approve, approved
-from bot.handlers.asked import MAY_WRITE, PROGRESS, Gate, Passed, admit, answer, contract_of
-from bot.handlers.bench import bench_status, cancel_bench, stop_run
+from bot.handlers.approve import approved
+from bot.handlers.asked import LABEL, MAY_WRITE, PROGRESS, WORKING, Gate, Passed, admit, answer, contract_of, shards_of
+from bot.handlers.bench import bench_status, cancel_bench, stop_run, withdrawn
+from bot.handlers.reconcile import reconcile_one
 from bot.handlers.rerun import rerun, verify
 from bot.handlers.run import Order
+from bot.handlers.standing import look
 from bot.handlers.steer import request_of, steer, steering_of, told
 
 __all__ = ["LABEL", "Gate", "Passed", "gate"]
-
-LABEL = "optimize"
 
 
 def gate(event: Event, tools: Gate) -> Passed:
@@ -58,15 +59,37 @@ def gate(event: Event, tools: Gate) -> Passed:
             return Passed(f"ignored: {reason}")
         case IssueLabeled():
             return _labeled(event, tools)
+        case IssueUnlabeled(label=label) if label != LABEL:
+            return Passed(f"ignored: the label is not {LABEL}")
         case IssueUnlabeled():
-            return Passed("ignored: a label was taken away")
+            return withdrawn(event.number, f"@{event.sender} took the label `{LABEL}` off", tools)
+        case IssueWithdrawn():
+            return withdrawn(event.number, f"@{event.sender} {_WITHDRAWN[event.how]}", tools)
         case CommentCreated():
             return _commented(event, tools)
         case ReviewSubmitted():
             return Passed("ignored: approval.yml looks at reviews")
-        case ReviewsChanged(pulls=pulls):
-            lines = [f"#{number}: {approve(number, tools.github, tools.remote)}" for number in pulls]
-            return Passed("; ".join(lines) or "ignored: the review is of a fork's pull request")
+        case PullsChanged():
+            return _looked(event, tools)
+
+
+_WITHDRAWN = {
+    "closed": "closed this issue",
+    "edited": "edited this issue, so that what was asked is not what is read here",
+    "deleted": "deleted this issue",
+    "transferred": "moved this issue to another repository",
+}
+
+
+def _looked(event: PullsChanged, tools: Gate) -> Passed:
+    """Look at each of the pull requests, or at those that have the head, as they are now."""
+    github = tools.github
+    if event.pulls:
+        pulls = [github.pull(number) for number in event.pulls]
+    else:
+        pulls = [pull for pull in github.open_pulls() if pull.head_sha == event.head_sha]
+    lines = [f"#{pull.number}: {look(pull, github, tools.remote)}" for pull in pulls]
+    return Passed("; ".join(lines) or "ignored: no open pull request has that head")
 
 
 def _labeled(event: IssueLabeled, tools: Gate) -> Passed:
@@ -94,7 +117,7 @@ def _optimize(event: IssueLabeled, tools: Gate) -> Passed:
         raise PULL_OPEN.error(pull=there.number)
     may = _Writers(tools)
     steering = steering_of(github.comments(event.number), loaded.contract, tools.device, may)
-    if not github.claim(claim_ref(event.number, event.key), sha):
+    if not github.claim(tools.claim_of(event.number, event.key), sha):
         return Passed("ignored: this event has been handled")
     tools.folder.write_order(
         Order(
@@ -111,6 +134,8 @@ def _optimize(event: IssueLabeled, tools: Gate) -> Passed:
             base_branch=branch,
             base_sha=sha,
             steering=steering,
+            workflow_run=tools.run,
+            shards=shards_of(loaded, tools),
         )
     )
     hidden = request.hidden_characters
@@ -119,11 +144,12 @@ def _optimize(event: IssueLabeled, tools: Gate) -> Passed:
         github,
         event.number,
         PROGRESS,
-        0,
-        f"Working on `{request.contract}` for @{event.sender}, on top of `{sha[:12]}`: an agent writes, then the exam "
+        tools.run,
+        f"{WORKING}`{request.contract}` for @{event.sender}, on top of `{sha[:12]}`: an agent writes, then the exam "
         f"decides. A pull request or the reason for none follows here.{note}{told(steering)}",
     )
-    return Passed(f"optimize {request.contract} for issue {event.number}", go=True)
+    shards = shards_of(loaded, tools)
+    return Passed(f"optimize {request.contract} for issue {event.number}", go=True, shards=shards)
 
 
 class _Writers:
@@ -150,13 +176,23 @@ def _commented(event: CommentCreated, tools: Gate) -> Passed:
         admit(event.author, tools, "send the command")
         if isinstance(command, CommandProblem):
             raise command.refused
-        return _followed(event, command, tools)
+        return _reconciled(event, command, tools)
     except RefusedError as refused:
         if refused.code == NOT_A_WRITER.code:
             tools.github.react(event.comment_id, "-1")
         else:
             answer(event, tools, "confused", str(refused))
         return Passed(f"refused: {refused.line}")
+
+
+def _reconciled(event: CommentCreated, command: Command, tools: Gate) -> Passed:
+    """Follow the command; and what was abandoned here is said to be, for schedules are best effort."""
+    if isinstance(command, BenchStatus):
+        reconcile_one(event.number, on_pull=event.on_pull, github=tools.github, now=tools.now)
+    passed = _followed(event, command, tools)
+    if not passed.go and not isinstance(command, BenchStatus):
+        reconcile_one(event.number, on_pull=event.on_pull, github=tools.github, now=tools.now)
+    return passed
 
 
 def _followed(event: CommentCreated, command: Command, tools: Gate) -> Passed:

@@ -11,24 +11,17 @@ from bot.contract.load import Incumbents, dump_yaml, parse_yaml, validate
 from bot.errors import UsageError
 from bot.evaluation import Evaluation
 from bot.github import sticky
-from bot.github.api import GitHub, StatusState
+from bot.github.api import GitHub
 from bot.github.approvals import evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
 from bot.github.push import Change, Identity, Remote, append_files, list_files, push_files, read_files
 from bot.handlers.approve import approve
 from bot.handlers.asked import PROGRESS
-from bot.handlers.evidence import EXAM, record_folder
+from bot.handlers.evidence import EXAM, PUBLISHED, REPORT, exam_status, pooled, record_folder
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.report import influence
 from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
-from bot.verdict import Kind, Verdict, decide
-
-__all__ = ["EXAM", "Published", "Publisher", "publish"]
-
-REPORT = "report"
-"""Kind of the sticky comment that holds the report."""
-PUBLISHED = frozenset({Kind.IMPROVED, Kind.MIXED})
-"""Verdicts that become a pull request; a kernel that gains nothing is a result for the issue."""
+from bot.verdict import Verdict, decide
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +49,15 @@ def publish(tools: Publisher) -> Published:
         UsageError: there is no order, or the branch holds other people's commits.
         GitHubError: GitHub did not do what it should.
     """
-    order, candidate, evaluations = tools.folder.order(), tools.folder.candidate(), list(tools.folder.evaluations())
+    tools.folder.join()
+    order, candidate, runs = tools.folder.order(), tools.folder.candidate(), tools.folder.numbered()
+    runs = pooled(runs) if runs else runs
+    evaluations = list(runs.values())
     verdict = decide(evaluations) if evaluations else None
     if order.kind != "optimize":
-        if verdict is None or order.run_number not in tools.folder.numbered():
+        if verdict is None or order.run_number not in runs:
             raise UsageError(f"the {order.kind} has no evaluation: the exam was not held")
-        return _publish_rerun(order, evaluations, verdict, tools)
+        return _publish_rerun(order, runs, verdict, tools)
     if candidate is None or verdict is None or verdict.kind not in PUBLISHED:
         return _publish_outcome(order, evaluations, verdict, tools)
     return _open(order, candidate, evaluations, verdict, tools)
@@ -108,7 +104,7 @@ def _open(
         tools.github,
         order.issue,
         PROGRESS,
-        order.run_number,
+        order.workflow_run,
         f"`{verdict.kind.value}`: the candidate and its report are in #{pull.number}.",
     )
     return Published(pull.number, verdict)
@@ -135,14 +131,15 @@ def _index(order: Order, candidate: Candidate, remote: Remote) -> bytes:
     return dump_yaml(Incumbents(incumbents={**known, order.device: candidate.name}).model_dump()).encode()
 
 
-def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict, tools: Publisher) -> Published:
+def _publish_rerun(order: Order, runs: dict[int, Evaluation], verdict: Verdict, tools: Publisher) -> Published:
     head = order.head_sha
     if head is None:
         raise UsageError("a rerun's order names no head")
     record = record_folder(order)
-    new = {number: run for number, run in tools.folder.numbered().items() if number >= order.run_number}
+    new = {number: run for number, run in runs.items() if number >= order.run_number}
     files: dict[str, bytes] = {}
     for number, run in new.items():
+        files[f"{record}/orders/{number:03d}.json"] = order.model_dump_json(indent=1).encode() + b"\n"
         files[f"{record}/evaluations/{number:03d}.json"] = run.model_dump_json(indent=1).encode() + b"\n"
         files |= _picture(f"{record}/influence/run_{number:03d}.svg", run)
     if order.kind == "verify":
@@ -155,13 +152,14 @@ def _publish_rerun(order: Order, evaluations: list[Evaluation], verdict: Verdict
         author=tools.author,
     )
     append_files(tools.remote, EVIDENCE_BRANCH, change, new=[path for path in files if "/evaluations/" in path])
+    before = [run for number, run in runs.items() if number not in new]
     facts = ReportFacts(
-        evaluations=evaluations,
+        evaluations=list(runs.values()),
         verdict=verdict,
         agent_run=tools.folder.agent(),
-        run_number=max(new) if order.kind == "rerun" else len(evaluations),
+        run_number=len(runs),
         issue=order.issue if order.kind == "rerun" or order.assisted else None,
-        previous=decide(evaluations[: -len(new)]) if len(evaluations) > len(new) else None,
+        previous=decide(before) if before else None,
         assisted=order.assisted,
     )
     _report(order.model_copy(update={"run_number": max(new)}), facts, verdict, order.number, head, tools)
@@ -173,9 +171,7 @@ def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, hea
     digest = evidence_digest(facts.evaluations[-1], verdict, head)
     body = render_comment(facts.model_copy(update={"approval": digest, "pull": number}))
     sticky.upsert(tools.github, number, REPORT, order.run_number, body)
-    state: StatusState = "success" if verdict.kind in PUBLISHED else "failure"
-    assisted = ", assisted" if order.assisted else ""
-    tools.github.set_status(head, EXAM, state, f"{verdict.kind.value}, {verdict.runs} runs{assisted}")
+    tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=order.assisted))
     approve(number, tools.github, tools.remote)
 
 
@@ -189,5 +185,5 @@ def _publish_outcome(
         run_number=order.run_number,
         issue=order.issue,
     )
-    sticky.upsert(tools.github, order.issue, PROGRESS, order.run_number, render_issue_outcome(facts))
+    sticky.upsert(tools.github, order.issue, PROGRESS, order.workflow_run, render_issue_outcome(facts))
     return Published(None, verdict)

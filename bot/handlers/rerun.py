@@ -4,9 +4,10 @@ The first measures once more what the bot opened, and pools. The second examines
 the bot that people have changed: its record is the bot's own, on the branch of evidence.
 """
 
+from bot import digest
 from bot.errors import UsageError
 from bot.github.api import GitHub, Pull
-from bot.github.claims import claim_ref, issue_of
+from bot.github.claims import issue_of
 from bot.github.commands import RerunBench
 from bot.github.events import CommentCreated
 from bot.github.refusals import (
@@ -14,13 +15,13 @@ from bot.github.refusals import (
     CLOSED,
     CONTRACT_CHANGED,
     FORK,
+    JUDGE_CHANGED,
     NO_RECORD,
-    NOT_AVAILABLE,
     NOT_ON_PULL,
     NOT_OURS,
     RUN_GOES_ON,
 )
-from bot.handlers.asked import Gate, Passed, check_workload, contract_of
+from bot.handlers.asked import Gate, Passed, check_workload, contract_of, shards_of
 from bot.handlers.bench import bench_of, benches
 from bot.handlers.evidence import (
     EXAM,
@@ -87,6 +88,7 @@ def verify(event: CommentCreated, tools: Gate) -> Passed:
         run_number=next_run(pull, operation, tools.remote),
         assisted=by_bot,
         authors=authors_of(pull, github),
+        shards=shards_of(loaded, tools),
     )
     return _start(event, order, candidate, record, tools)
 
@@ -107,10 +109,7 @@ def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) 
     path = kernel_of(github.pull_files(pull.number), by_bot=True)
     loaded = contract_of(tools.project, path.split("/")[1])
     if command.workload is not None:
-        check_workload(loaded, command.workload, tools.device)
-        raise NOT_AVAILABLE.error(key="workload")
-    if command.rounds is not None:
-        raise NOT_AVAILABLE.error(key="rounds")
+        check_workload(loaded, command.workload, tools.device, scored=True)
     candidate = read_kernel(tools.remote, pull.head_sha, path)
     try:
         record = load_record(pull, loaded.contract.name, tools.remote)
@@ -118,6 +117,8 @@ def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) 
         raise NO_RECORD.error(detail=code_span(plain_line(str(error)))) from None
     if any(run.contract_digest != loaded.digest for run in record.evaluations):
         raise CONTRACT_CHANGED.error()
+    if command.workload is not None and record.evaluations[-1].judge_digest != digest.of_judge():
+        raise JUDGE_CHANGED.error()
     _, base_sha = github.default_branch()
     order = record.order.model_copy(
         update={
@@ -126,9 +127,12 @@ def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) 
             "device": tools.device,
             "base_sha": base_sha,
             "head_sha": pull.head_sha,
-            "run_number": max(record.numbers) + 1,
+            "run_number": next_run(pull, loaded.contract.name, tools.remote),
             "exams": command.n,
             "against": command.against,
+            "workload": command.workload,
+            "rounds": command.rounds,
+            "shards": 1 if command.workload else shards_of(loaded, tools),
         }
     )
     return _start(event, order, candidate, record, tools)
@@ -142,10 +146,10 @@ def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Re
         raise RUN_GOES_ON.error(run=going.link, what="pull request", stop="/cancel-bench")
     began = record.order.base_sha if record is not None else order.base_sha
     then = incumbent_at(tools.remote, began, order.contract, order.device) if order.against == "report" else None
-    if not github.claim(claim_ref(event.number, event.key), order.base_sha):
+    if not github.claim(tools.claim_of(event.number, event.key), order.base_sha):
         return Passed("ignored: this event has been handled")
     github.react(event.comment_id, "rocket")
-    folder.write_order(order)
+    folder.write_order(order.model_copy(update={"workflow_run": tools.run}))
     folder.write_candidate(candidate)
     if then is not None:
         folder.write_incumbent(then)
@@ -156,4 +160,4 @@ def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Re
             folder.write_evaluation(evaluation, number)
     head = order.head_sha or ""
     github.set_status(head, EXAM, "pending", f"run {order.run_number} goes on", tools.run_url)
-    return Passed(f"run {order.run_number} of pull request {order.number}", go=True)
+    return Passed(f"run {order.run_number} of pull request {order.number}", go=True, shards=order.shards)

@@ -14,7 +14,8 @@ from bot.contract.distribution import Frozen
 from bot.contract.load import problems_of
 from bot.contract.schema import Device
 from bot.errors import DataError, Problem, UsageError
-from bot.evaluation import AgentRun, BaselineSource, Evaluation
+from bot.evaluation import SHARDS, AgentRun, BaselineSource, Evaluation
+from bot.merge import merge
 
 DOCUMENT_LIMIT = 32 << 20
 """Bytes of one document: an agent's run holds an evaluation per attempt, each some 100 kB."""
@@ -41,8 +42,10 @@ class Order(Frozen):
     """What the gate let through. `number` is where answers go: the issue, or for other kinds the pull request.
 
     `exams`: how many to hold one after the other, the first as run `run_number`. `against`: the incumbent of the base
-    branch, or the one in the run folder that the report began with. A `verify` has the `authors` of the kernel, who do
-    not approve it; `assisted`: the bot opened the pull request, and people changed its branch.
+    branch, or the one in the run folder that the report began with. `shards`: over so many runners an exam is spread;
+    `workload` and `rounds`: what a rerun times, and how often. A `verify` has the `authors` of the kernel, who do
+    not approve it; `assisted`: the bot opened the pull request, and people changed its branch. `workflow_run`: the run
+    of GitHub Actions that the gate was part of.
     """
 
     kind: Literal["optimize", "rerun", "verify"]
@@ -61,9 +64,13 @@ class Order(Frozen):
     run_number: Annotated[int, Field(ge=1)] = 1
     exams: Annotated[int, Field(ge=1, le=5)] = 1
     against: Literal["main", "report"] = "main"
+    shards: Annotated[int, Field(ge=1, le=SHARDS)] = 1
+    workload: str | None = None
+    rounds: Annotated[int, Field(ge=2, le=64)] | None = None
     assisted: bool = False
     authors: list[str] = []
     steering: Steering = Steering()
+    workflow_run: Annotated[int, Field(ge=0)] = 0
 
 
 class Candidate(Frozen):
@@ -137,6 +144,25 @@ class RunFolder:
     def write_evaluation(self, evaluation: Evaluation, run_number: int) -> None:
         """Keep the facts of one exam."""
         self._write(f"evaluations/{run_number:03d}.json", evaluation)
+
+    def write_shard(self, evaluation: Evaluation, run_number: int, number: int) -> None:
+        """Keep the facts of one shard of an exam."""
+        self._write(f"shards/{run_number:03d}-{number:02d}.json", evaluation)
+
+    def join(self) -> None:
+        """Make evaluations of the shards there are.
+
+        Raises:
+            UsageError: some are missing, or do not belong together.
+        """
+        runs: dict[int, list[Evaluation]] = {}
+        for path in sorted((self.path / "shards").glob("*-*.json")):
+            run, _, number = path.stem.partition("-")
+            if run.isdecimal() and number.isdecimal():
+                part = self._read(f"shards/{path.name}", Evaluation)
+                runs.setdefault(int(run), []).extend([part] if part else [])
+        for run_number, parts in runs.items():
+            self.write_evaluation(merge(parts), run_number)
 
     def evaluations(self) -> Sequence[Evaluation]:
         """The facts of all runs, oldest first."""

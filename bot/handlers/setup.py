@@ -14,9 +14,8 @@ from typing_extensions import override
 
 from bot.errors import GitHubError
 from bot.github.settings import Facts, Rule, Ruleset, Settings
-from bot.handlers.approve import APPROVAL
-from bot.handlers.gate import LABEL
-from bot.handlers.publish import EXAM
+from bot.handlers.asked import LABEL
+from bot.handlers.evidence import APPROVAL, EXAM
 
 ENVIRONMENT = "proctor-agent"
 """Named in optimize.yml: it holds the model's key, for the default branch alone."""

@@ -18,7 +18,8 @@ from bot.github.events import (
     Ignored,
     IssueLabeled,
     IssueUnlabeled,
-    ReviewsChanged,
+    IssueWithdrawn,
+    PullsChanged,
     ReviewSubmitted,
     decode_event,
     read_event,
@@ -26,9 +27,14 @@ from bot.github.events import (
 from tests.forge.cut import EXAMPLES as WEBHOOKS
 from tests.forge.described import description
 
-ACTED_ON: dict[tuple[str, str], type] = {
+ACTED_ON: dict[tuple[str, str], type | tuple[type, ...]] = {
     ("issues", "labeled"): IssueLabeled,
     ("issues", "unlabeled"): IssueUnlabeled,
+    ("issues", "closed"): IssueWithdrawn,
+    ("issues", "deleted"): IssueWithdrawn,
+    ("issues", "transferred"): IssueWithdrawn,
+    # Of neither title nor text, in one of them.
+    ("issues", "edited"): (IssueWithdrawn, Ignored),
     ("issue_comment", "created"): CommentCreated,
     ("pull_request_review", "submitted"): ReviewSubmitted,
 }
@@ -212,4 +218,4 @@ def test_a_payload_with_any_one_value_replaced_is_decoded_or_refused(data: st.Da
         event = decode_event(name, document)
     except DataError:
         return
-    assert isinstance(event, IssueLabeled | CommentCreated | ReviewsChanged | Ignored)
+    assert isinstance(event, IssueLabeled | CommentCreated | PullsChanged | Ignored)

@@ -94,13 +94,13 @@ class Town:
         self.person(login).post(f"issues/{number}/comments", body=text)
         return self.gate()
 
-    def gate(self) -> tuple[Passed, RunFolder]:
-        """The newest event, handled in a run folder of its own."""
+    def gate(self, **tools: Any) -> tuple[Passed, RunFolder]:
+        """The newest event, handled in a run folder of its own; `tools` are fields of `Gate`."""
         name, payload = self.events[-1]
         self.runs += 1
         run = RunFolder(self.folder / f"run-{self.runs}")
-        tools = Gate(self.github, self.remote, self.project, run, "cpu")
-        return gate(decode_event(name, json.loads(json.dumps(payload))), tools), run
+        gated = Gate(self.github, self.remote, self.project, run, "cpu", **tools)
+        return gate(decode_event(name, json.loads(json.dumps(payload))), gated), run
 
     def work(self, run: RunFolder, *sources: str) -> Published:
         """Agent, verifier and publisher, one after the other."""
@@ -135,3 +135,10 @@ def town(project: Project, tmp_path: Path) -> Iterator[Town]:
         place = Town(forge, project, tmp_path)
         state.subscribe(lambda name, payload: place.events.append((name, payload)))
         yield place
+
+
+@pytest.fixture
+def street(town: Town):
+    from tests.handlers.street import Examiner, Street
+
+    return Street(town, Examiner(town))

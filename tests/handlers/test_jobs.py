@@ -5,9 +5,8 @@ import re
 import pytest
 
 from bot.github.api import GitHub
-from bot.handlers.approve import APPROVAL, approve
-from bot.handlers.evidence import load_record
-from bot.handlers.publish import EXAM
+from bot.handlers.approve import approve
+from bot.handlers.evidence import APPROVAL, EXAM, load_record
 from bot.verdict import Kind
 from tests.handlers.conftest import PATH, Town
 from tests.verify.conftest import HONEST

@@ -1,0 +1,167 @@
+"""Whether a report still speaks of what is on the default branch, and what is said on GitHub when it does not.
+
+A report is of one head, contract, judge and incumbent. When one of them is another now, nobody can approve it: the
+comment says STALE and why, and both statuses say so too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bot import digest
+from bot.contract.schema import Device
+from bot.errors import UsageError
+from bot.evaluation import BaselineSource
+from bot.github import sticky
+from bot.github.api import DESCRIPTION_LIMIT, Comment, GitHub, Pull, Status, StatusState
+from bot.github.claims import issue_of
+from bot.github.push import Remote, list_files, read_files
+from bot.handlers.evidence import APPROVAL, EXAM, REPORT, Record, exam_status, incumbent_at
+from bot.sanitize import shorten
+
+_BANNER = "> ⚠️ **STALE"
+BANNER_LIMIT = 800
+"""Characters; a report leaves room for its marker and this (report/comment.py)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a commit of the default branch examines a contract's kernels by; None: it has no such contract."""
+
+    sha: str
+    judge: str
+    contract: str | None
+    incumbent: BaselineSource | None
+
+
+def base_of(remote: Remote, sha: str, contract: str, device: Device) -> Base:
+    """What a commit of the default branch would judge by.
+
+    Raises:
+        RefusedError: its index of merged kernels has mistakes.
+        GitHubError: git could not read it.
+    """
+    return Base(
+        sha, digest.of_judge(), contract_digest(remote, sha, contract), incumbent_at(remote, sha, contract, device)
+    )
+
+
+def contract_digest(remote: Remote, sha: str, name: str) -> str | None:
+    """The digest of a contract at a commit, as `load_contract` takes it from a folder.
+
+    Raises:
+        GitHubError: git could not read it.
+    """
+    folder = f"contracts/{name}"
+    paths = [p for p in list_files(remote, sha, folder) if p.endswith(".py") or p == f"{folder}/contract.yaml"]
+    if f"{folder}/contract.yaml" not in paths:
+        return None
+    try:
+        files = read_files(remote, sha, paths)
+    except UsageError:
+        return None
+    return digest.of_files({path.removeprefix(f"{folder}/"): data for path, data in files.items()})
+
+
+def stale_because(record: Record, base: Base, head_sha: str, remote: Remote) -> list[str]:
+    """Why a report is not of today any more, one phrase each; empty when it is.
+
+    Raises:
+        GitHubError: git could not read the incumbent that it was measured against.
+    """
+    newest, order = record.evaluations[-1], record.newest
+    found = []
+    if order.head_sha is not None and order.head_sha != head_sha:
+        found.append(f"the head was {order.head_sha[:12]} when it was examined")
+    if base.contract != newest.contract_digest:
+        found.append("the contract has changed on the default branch")
+    if base.judge != newest.judge_digest:
+        found.append("the judge has changed on the default branch")
+    if not found and base.sha != order.base_sha:
+        then = incumbent_at(remote, order.base_sha, order.contract, order.device)
+        if then != base.incumbent:
+            found.append("another kernel is the incumbent on the default branch")
+    return found
+
+
+def remedy(pull: Pull, github: GitHub, *, contract_changed: bool) -> str:
+    """What to send to have a stale report renewed."""
+    ours = pull.author == github.bot_login() and issue_of(pull.head_ref) is not None
+    if ours and contract_changed:
+        return "close this pull request and label the issue again"
+    return "`/rerun-bench` measures again" if ours else "`/verify` examines it again"
+
+
+def void(pull: Pull, why: str, what_to_do: str, github: GitHub) -> None:
+    """Say on GitHub that the report of a pull request is stale; saying it again changes nothing.
+
+    Raises:
+        GitHubError: GitHub did not do what it should.
+    """
+    there = newest_statuses(pull.head_sha, github)
+    wanted: dict[str, tuple[StatusState, str]] = {APPROVAL: ("failure", f"stale: {why}")}
+    # An exam that goes on will say how it is today.
+    if EXAM not in there or there[EXAM].state != "pending":
+        wanted[EXAM] = ("error", f"stale: {why}")
+    say(pull.head_sha, wanted, there, github)
+    banner = f"{_BANNER}**: {why}, so that this report cannot be approved any more. To renew it: {what_to_do}."
+    _rewrite(pull.number, shorten(banner, BANNER_LIMIT), github)
+
+
+def reported(pull: Pull, github: GitHub) -> bool:
+    """Whether a pull request has a report at all.
+
+    Raises:
+        GitHubError: GitHub did not do what it should.
+    """
+    return sticky.find(github.comments(pull.number), github.bot_login(), REPORT) is not None
+
+
+def renew(pull: Pull, record: Record, github: GitHub) -> None:
+    """Take back what `void` said, where a report is of today again, as after a change that was reverted.
+
+    Raises:
+        GitHubError: GitHub did not do what it should.
+    """
+    if _rewrite(pull.number, "", github):
+        github.set_status(pull.head_sha, EXAM, *exam_status(record.verdict, assisted=record.newest.assisted))
+
+
+def newest_statuses(sha: str, github: GitHub) -> dict[str, Status]:
+    """Our newest status of each context.
+
+    Raises:
+        GitHubError: GitHub did not do what it should.
+    """
+    mine = [status for status in github.statuses(sha) if status.creator == github.bot_login()]
+    return {status.context: status for status in reversed(mine)}
+
+
+def say(sha: str, wanted: Mapping[str, tuple[StatusState, str]], there: Mapping[str, Status], github: GitHub) -> None:
+    """Set statuses, each unless it says this already.
+
+    Raises:
+        GitHubError: GitHub did not do what it should.
+    """
+    for context, (state, text) in wanted.items():
+        known, line = there.get(context), shorten(text, DESCRIPTION_LIMIT)
+        if known is None or (known.state, known.description) != (state, line):
+            github.set_status(sha, context, state, line)
+
+
+def _rewrite(number: int, banner: str, github: GitHub) -> bool:
+    """The report's comment below another banner, or without one; whether it had another before."""
+    found = sticky.find(github.comments(number), github.bot_login(), REPORT)
+    if found is None:
+        return False
+    comment, run = found
+    body = _without_banner(comment)
+    text = sticky.marked(REPORT, run, f"{banner}\n\n{body}" if banner else body)
+    if text == comment.body.strip():
+        return False
+    github.update_comment(comment.id, text)
+    return True
+
+
+def _without_banner(comment: Comment) -> str:
+    body = sticky.unmarked(comment.body)
+    return body.partition("\n\n")[2] if body.startswith(_BANNER) else body
