@@ -6,6 +6,7 @@ control characters (research/bots.md, security checklist).
 
 import re
 import unicodedata
+from collections import Counter
 
 CODE_SPAN_LIMIT = 200
 """Candidate text is shown in code spans of at most this many characters (design.md, hostile data)."""
@@ -26,6 +27,17 @@ def strip_hidden(text: str) -> tuple[str, int]:
     while (without := _HTML_COMMENT.sub("", visible)) != visible:
         visible = without
     return visible, len(text) - len(visible)
+
+
+def hidden_parts(text: str) -> list[str]:
+    """What `strip_hidden` takes out, for people to see: comments as they stand, characters by code point."""
+    visible, comments = printable(text), list[str]()
+    while found := _HTML_COMMENT.findall(visible):
+        comments += found
+        visible = _HTML_COMMENT.sub("", visible)
+    counted = Counter(c for c in text if printable(c) != c)
+    names = ((c, unicodedata.name(c, "without a name")) for c in sorted(counted))
+    return [*comments, *(f"U+{ord(c):04X} {name} × {counted[c]}" for c, name in names)]
 
 
 def redact(text: str) -> str:

@@ -4,11 +4,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from bot.contract.load import parse_yaml
+from bot.github.request import HEADINGS, RULES, Start
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -116,5 +117,9 @@ def test_linters_have_nothing_to_say(command: list[str]) -> None:
 
 def test_the_form_asks_what_the_parser_reads() -> None:
     form = parse_yaml((ROOT / ".github" / "ISSUE_TEMPLATE" / "optimize.yml").read_text(encoding="utf-8"), "form")
-    assert [part["attributes"]["label"] for part in form["body"]] == ["Contract", "What matters", "Start from"]
+    assert [part["attributes"]["label"] for part in form["body"]] == list(HEADINGS)
+    ticks = next(part for part in form["body"] if part["type"] == "checkboxes")
+    assert [option["label"] for option in ticks["attributes"]["options"]] == list(RULES)
+    starts = next(part for part in form["body"] if part["type"] == "dropdown")["attributes"]["options"]
+    assert tuple(starts) == get_args(Start)
     assert "labels" not in form, "a form that applies the label would let anybody start the agent"
