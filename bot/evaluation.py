@@ -240,7 +240,8 @@ class Cell(Frozen):
 
     `state`: `resolved`, `unresolved` (the clock cannot tell), or `invalid` with the reason in `note`.
     `claimed_ns`: what the candidate's process says of the same calls; shown, never believed. `overhead_ns`: the least
-    time that a call which does nothing takes on our clock; it is in every time here.
+    time that a call which does nothing takes on our clock; it is in every time here. `host_bound`: on a GPU, whose
+    calls needed their process in their midst, so that its waking and its launches are in their times.
     """
 
     workload: str
@@ -251,6 +252,7 @@ class Cell(Frozen):
     claimed_ns: list[Nanoseconds] = []
     floor_ns: Nanoseconds | None = None
     overhead_ns: Nanoseconds = 0
+    host_bound: list[Literal["candidate", "baseline"]] = []
     state: Literal["resolved", "unresolved", "invalid"] = "resolved"
     note: str = ""
 

@@ -67,13 +67,15 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Answered:
     """One finished call: our time for it, what the worker claims, what it left in the outputs. `unwritten`: an output
-    with an element nobody wrote, and where. `flush_ns`: on a GPU, what emptying the cache took before it."""
+    with an element nobody wrote, and where. `flush_ns`: on a GPU, what emptying the cache took before it; `host_bound`:
+    whether its process had to run in the midst of it."""
 
     envelope_ns: int
     claimed_ns: int
     outputs: dict[str, Held] = field(repr=False)
     unwritten: tuple[str, tuple[int, ...]] | None = None
     flush_ns: int = 0
+    host_bound: bool = False
 
 
 @dataclass
@@ -114,7 +116,6 @@ class Worker:
         self._slots: dict[int, Slot] = {}
         self._next_slot = 0
         self._calls = 0
-        self._asked: dict[int, list[float | int]] = {}
         self._bell = Doorbell()
         self.allowance = Allowance()
         self._closed = False
@@ -175,7 +176,6 @@ class Worker:
         """Take memory back. The worker's mapping goes first; a message that lay in the socket before is a Failure."""
         claim = self._ask(Release(slot=slot.number), [], CALL_SECONDS)
         self._slots.pop(slot.number).close()
-        self._asked.pop(slot.number, None)
         return self._plain(claim, "incorrect")
 
     def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = math.inf) -> Answered | Failure:
@@ -183,18 +183,14 @@ class Worker:
         if self.allowance.left <= 0:
             return Failure("timed_out", f"took more than {self.allowance.seconds:.0f} s in all its calls")
         self.sandbox.stop()
-        failed = self._warm(slot)
-        if failed is not None:
-            return failed
         self._calls += 1
-        slot.fill(case.inputs, stream)
-        self._conceal(slot, stream)
         numbers = self._numbers(case)
         self._bell.set(slot.number, numbers)
-        self._asked[slot.number] = numbers
-        stray = self._stray()
+        stray = self._queue(slot, numbers) or self._stray()
         if stray is not None:
             return stray
+        slot.fill(case.inputs, stream)
+        self._conceal(slot, stream)
         taken = self._timed(slot, self._calls, min(seconds, self.call_seconds, self.allowance.left))
         if isinstance(taken, Failure):
             return taken
@@ -206,8 +202,8 @@ class Worker:
         left = [(name, place) for name, place in places.items() if place is not None]
         return replace(taken, unwritten=left[0]) if left else taken
 
-    def _warm(self, slot: Slot) -> Failure | None:
-        """Nothing: a call on the CPU is long beside what a process is slower at first."""
+    def _queue(self, slot: Slot, numbers: list[float | int]) -> Failure | None:
+        """Nothing: on a CPU nothing can wait to be released but the process."""
 
     def _conceal(self, slot: Slot, stream: Stream) -> None:
         """Nothing: whoever is stopped reads nothing."""

@@ -5,6 +5,7 @@ memory read. The worker owns nothing here: what it writes is a claim, and writin
 both sides of the boundary, as protocol.py is; standard library only.
 """
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -12,11 +13,18 @@ import struct
 from collections.abc import Sequence
 
 PAGE = 4096
-RING, SLOT, ASK, DONE, FAILED, CLAIMED, AWAKE, NUMBERS = 0, 1, 2, 8, 9, 10, 11, 16
-"""Places of the words, of eight bytes each. RING: the number of the call that begins; DONE: of the one that has ended;
-FAILED: whether the worker says more through the socket; CLAIMED: its own time in ns. ASK: a number that a waiting
-worker repeats in AWAKE, so that a call need not begin while it is still being scheduled. What either side writes lies
-in a cache line of its own. From NUMBERS on two words a number, its kind and its bytes: a page has room for 248."""
+RING, SLOT, ASK, QUEUED, OPEN, GO = 0, 1, 2, 3, 4, 5
+DONE, FAILED, CLAIMED, AWAKE, LAUNCHED, THERE, ENDED = 8, 9, 10, 11, 12, 13, 14
+NUMBERS = 16
+"""Places of the words, of eight bytes each; what either side writes lies in a cache line of its own.
+
+RING: the number of the call that begins; DONE: of the one that has ended; FAILED: whether the worker says more through
+the socket; CLAIMED: its own time in ns. ASK: a number that a waiting worker repeats in AWAKE, so that a call need not
+begin while it is still being scheduled. From NUMBERS on two words a number, its kind and its bytes: room for 248.
+
+QUEUED: this call is to wait on the device. The worker queues it behind two gates, which the device opens at the words
+OPEN and GO, says so in LAUNCHED, and is stopped; the device itself writes THERE between the gates and ENDED behind the
+call. Each holds a call's number."""
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
 
 
@@ -32,6 +40,11 @@ class Doorbell:
         self._map = mmap.mmap(self.fd, PAGE)
         self.words = memoryview(self._map).cast("B").cast("Q")
 
+    @property
+    def address(self) -> int:
+        """Where this process sees the page."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+
     def set(self, slot: int, numbers: Sequence[float | int]) -> None:
         """Say what the next call is about. Only while the other side is stopped."""
         self.words[SLOT] = slot
@@ -40,7 +53,7 @@ class Doorbell:
             packed = struct.pack("<q", number) if whole else struct.pack("<d", number)
             self.words[NUMBERS + 2 * place] = int(whole)
             self.words[NUMBERS + 2 * place + 1] = int.from_bytes(packed, "little")
-        self.words[DONE], self.words[FAILED], self.words[CLAIMED] = 0, 0, 0
+        self.words[DONE], self.words[FAILED], self.words[CLAIMED], self.words[QUEUED] = 0, 0, 0, 0
 
     def number(self, place: int) -> float | int:
         """A number of the present call."""

@@ -1,5 +1,8 @@
-"""Calls on a GPU. A process can be stopped, what it left on the device cannot: so the clock starts before a call's
-inputs are whole, and runs until secret lines of its outputs have been read (device/cuda.py).
+"""Calls on a GPU. The worker queues a call on the device behind a gate, before its inputs are there, and is stopped:
+the clock sees the device alone, as where a framework launches ahead, and neither a cold process nor its launches.
+
+A process can be stopped, what it left on the device cannot: so secret lines of the inputs are put right last, and the
+clock runs until secret lines of the outputs have been read (device/cuda.py).
 """
 
 import itertools
@@ -10,9 +13,9 @@ from typing_extensions import override
 
 from bot.contract.schema import Contract, Sizes
 from bot.verify.buffers import Slot, lend
-from bot.verify.calls import Answered, Failure, Worker
+from bot.verify.calls import STOP_TRIES, Answered, Failure, Worker
 from bot.verify.device import cuda
-from bot.verify.doorbell import ASK, AWAKE, DONE, FAILED, RING
+from bot.verify.doorbell import ASK, AWAKE, DONE, ENDED, FAILED, GO, LAUNCHED, OPEN, QUEUED, RING, THERE
 from bot.verify.philox import Stream
 from bot.verify.sandbox import Kind, Limits, Sandbox
 
@@ -22,13 +25,17 @@ LIMITS = Limits(
 """CUDA maps terabytes of addresses; compilers use threads, and keep what they make in /tmp."""
 CALL_SECONDS = 180.0
 """Kernels are compiled in the first call of their kind; those of a library that tunes itself take a minute."""
-WARMING = 2
-"""Runs before a timed call."""
+LAUNCH_SECONDS = 0.25
+"""What a kernel may take to queue its work. Who has not by then waits for the device: 20 kernels of Triton take 1 ms,
+but a process that was stopped has been seen to start 8 ms late."""
+ALONE_SECONDS = 1.0
+"""How long a call is left alone with the device, its process stopped."""
 AWAKE_SECONDS = 5.0
 _TURN = itertools.count()
-_LOOKS = 512
-"""Looks at the doorbell between two looks at the clock and the socket, which cost about as much as 20."""
+_LOOKS = 256
+"""Looks at the doorbell between two at the clock."""
 _PULSE_SECONDS = 0.25
+"""Between two looks at the sandbox."""
 
 
 class GpuWorker(Worker):
@@ -40,7 +47,10 @@ class GpuWorker(Worker):
         self, contract: Contract, kind: Kind, cpus: set[int], *, start_cpus: set[int], cache: str | None = None
     ) -> None:
         """As any worker; `cache`: a folder for what compilers make, of kernels of ours."""
-        self._cache = cache
+        self._cache, self._ours = cache, cache is not None
+        self.host_bound: set[str] = set()
+        self._met: frozenset[int] = frozenset()
+        self._queued = False
         super().__init__(contract, kind, cpus, start_cpus=start_cpus)
 
     @override
@@ -55,23 +65,34 @@ class GpuWorker(Worker):
         return lend(self.contract, axes, absent, self._next_slot, cuda.CudaLent)
 
     @override
-    def _warm(self, slot: Slot) -> Failure | None:
-        """On a slot that has been used, as timed ones are, run the kernel on what is left there.
+    def _queue(self, slot: Slot, numbers: list[float | int]) -> Failure | None:
+        """Have the worker queue its call on the device, before there are inputs, and stop it.
 
-        A process that was stopped for some milliseconds takes 0.1 to 0.2 ms longer to launch its next kernel, and not
-        the one after. The new inputs are not written yet; what comes of this is not looked at.
+        Not the first call of a slot, in which kernels are compiled, nor one that has turned out to need the host.
         """
-        numbers = self._asked.get(slot.number)
-        if numbers is None:
+        self._queued = False
+        first, self._met = slot.number not in self._met, self._met | {slot.number}
+        shape = repr(sorted(slot.axes.items()))
+        if first or shape in self.host_bound:
             return None
-        self._calls += 1
-        self._bell.set(slot.number, numbers)
+        words = self._bell.words
+        words[QUEUED] = 1
+        words[RING] = self._calls
         self.sandbox.resume()
-        for _ in range(WARMING):
-            stuck = self._wake() or self._ring(self.call_seconds)
-            if stuck is not None:
-                return stuck
+        if self._soon(LAUNCHED, self._calls, LAUNCH_SECONDS):
+            self._queued = True
+        else:
+            # It waits for the device in its midst, or has failed: let it come to an end with what lies there.
+            self.host_bound.add(shape)
+            words[OPEN] = words[GO] = self._calls
+            ended = self._ended(self.call_seconds)
+            if ended is not None:
+                return ended
+        if not self._stopped():
+            return Failure("timed_out", f"was still at work {STOP_TRIES} times after it was stopped")
+        if not self._queued:
             self._calls += 1
+            self._bell.set(slot.number, numbers)
         return None
 
     @override
@@ -84,51 +105,91 @@ class GpuWorker(Worker):
         begun = time.perf_counter_ns()
         curtain.flush()
         flushed = time.perf_counter_ns() - begun
-        if self.sandbox.stopped:
-            self.sandbox.resume()
-        # Neither its wait for a processor nor the device's change to its context is to be part of the time.
-        stuck = self._wake()
-        if stuck is not None:
-            return stuck
-        curtain.reveal()
-        started = time.perf_counter_ns()
-        ended = self._ring(seconds)
-        if ended is not None:
-            return ended
+        begin = self._released if self._queued else self._rung
+        started = begin(curtain, call, seconds)
+        if isinstance(started, Failure):
+            return started
         curtain.glimpse()
         envelope = time.perf_counter_ns() - started
+        if self.sandbox.stopped:
+            self.sandbox.resume()
+        ended = self._ended(seconds)
+        if ended is not None:
+            return ended
         outputs = slot.snapshot()
         late = curtain.late()
-        answered = Answered(envelope, self._claimed(), outputs, flush_ns=flushed)
-        self.sandbox.stop()
+        answered = Answered(envelope, self._claimed(), outputs, flush_ns=flushed, host_bound=not self._queued)
+        if not self._stopped():
+            return Failure("timed_out", f"was still at work {STOP_TRIES} times after it was stopped")
         if late:
             return Failure("incorrect", "changed its outputs after it had said that it was done", alive=True)
         return answered
+
+    def _released(self, curtain: cuda.Curtain, call: int, seconds: float) -> int | Failure:
+        """Open the gates of a queued call; returns when its clock started, once its end is seen. Its process stays
+        stopped: all that happens between is the device's doing."""
+        words = self._bell.words
+        curtain.reveal()
+        words[OPEN] = call
+        # The device changes to this process, and the clock stands. What was queued beside the call can start now too, a
+        # few µs early.
+        stuck = self._spin(THERE, call, AWAKE_SECONDS)
+        if stuck is not None:
+            return stuck
+        started = time.perf_counter_ns()
+        words[GO] = call
+        if not self._soon(ENDED, call, ALONE_SECONDS):
+            # What the device has to tell its process, a fault for instance, it cannot while that is stopped.
+            self.sandbox.resume()
+            stuck = self._ended(seconds)
+        return started if stuck is None else stuck
+
+    def _rung(self, curtain: cuda.Curtain, call: int, seconds: float) -> int | Failure:
+        """Ring for a call that needs its process; returns as above. A candidate is released when the clock starts, for
+        it could begin before; a kernel of ours may get ready, lest what it loses there makes a low bar."""
+        if self._ours:
+            self.sandbox.resume()
+            stuck = self._wake()
+            if stuck is not None:
+                return stuck
+        curtain.reveal()
+        started = time.perf_counter_ns()
+        self._bell.words[RING] = call
+        if not self._ours:
+            self.sandbox.resume_without_wait()
+        ended = self._ended(seconds)
+        self.sandbox.collect()
+        return started if ended is None else ended
 
     def _wake(self) -> Failure | None:
         """Until it answers, and has had the device work for it."""
         self._bell.words[ASK] += 1
         return self._spin(AWAKE, self._bell.words[ASK], AWAKE_SECONDS)
 
-    def _ring(self, seconds: float) -> Failure | None:
+    def _ended(self, seconds: float) -> Failure | None:
+        """Until the worker says that this call has ended."""
         words = self._bell.words
-        words[RING] = self._calls
-        ended = self._spin(DONE, self._calls, seconds)
-        return self._failed() if ended is None and words[FAILED] else ended
+        stuck = self._spin(DONE, self._calls, seconds)
+        return self._failed() if stuck is None and words[FAILED] else stuck
+
+    def _soon(self, word: int, value: int, seconds: float) -> bool:
+        """Whether the word has this value in time."""
+        words, until = self._bell.words, time.monotonic() + seconds
+        while words[word] != value:
+            for _ in range(_LOOKS):
+                if words[word] == value:
+                    return True
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def _spin(self, word: int, value: int, seconds: float) -> Failure | None:
         """Until the worker has written this, without a pause: a nap would be most of a short call."""
-        words = self._bell.words
-        begun = pulse = time.monotonic()
-        while words[word] != value:
-            if any(words[word] == value for _ in range(_LOOKS)):
-                break
-            now = time.monotonic()
-            if self._hung_up() and words[word] != value:
+        begun = time.monotonic()
+        while not self._soon(word, value, _PULSE_SECONDS):
+            if self._hung_up() and self._bell.words[word] != value:
                 return Failure("incorrect", self._ending())
-            if now >= min(pulse + _PULSE_SECONDS, begun + seconds):
-                pulse = now
-                stuck = self._stuck(begun + seconds, seconds)
-                if stuck is not None:
-                    return stuck
+            stuck = self._stuck(begun + seconds, seconds)
+            if stuck is not None:
+                return stuck
         return None

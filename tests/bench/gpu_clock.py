@@ -1,7 +1,8 @@
 """What our clock costs a call on a GPU, piece by piece: `python -m tests.bench.gpu_clock`.
 
-Every figure is in µs, of calls of a kernel that does nothing and of one that copies, on small and on large buffers:
-what an envelope takes, and what its parts do. The parts are timed by themselves, so they need not add up.
+Every figure is in µs, of calls of a kernel that does nothing, of two that work, and of one that waits for the device in
+its midst, on small and on large buffers: what an envelope takes, and what its parts do. The parts are timed by
+themselves, so they need not add up.
 """
 
 import os
@@ -21,14 +22,15 @@ from bot.verify.device import cuda
 from bot.verify.philox import Stream
 from bot.verify.start import drawer_for, start_worker
 
-CONTRACTS = Path(__file__).parents[2] / "contracts"
+ROOT = Path(__file__).parents[2]
 KERNELS = {
     "nothing": "def run(hidden_states, weight, output):\n    return None\n",
-    "copy again": (
-        "import torch\nheld = None\ndef run(hidden_states, weight, output):\n    global held\n"
-        "    for _ in range(3):\n        output.copy_(hidden_states)\n"
-    ),
     "copy": "def run(hidden_states, weight, output):\n    output.copy_(hidden_states)\n",
+    "triton": (ROOT / "kernels" / "rmsnorm" / "triton_row.py").read_text(encoding="utf-8"),
+    "waits": (
+        "def run(hidden_states, weight, output):\n    output.copy_(hidden_states)\n    float(output[0, 0])\n"
+        "    output.copy_(hidden_states)\n"
+    ),
 }
 CALLS = 60
 
@@ -53,7 +55,7 @@ def main() -> None:
     """Print the tables."""
     torch.set_num_threads(1)
     os.sched_setaffinity(0, cpus.split()[0])
-    loaded = load_contract(CONTRACTS, "rmsnorm")
+    loaded = load_contract(ROOT / "contracts", "rmsnorm")
     drawer, stream = drawer_for("cuda"), Stream.from_salt(b"clock")
     print("worker, workload, kernel: envelope | claimed (least, median, 95th), µs")
     for name, source in KERNELS.items():
@@ -82,7 +84,8 @@ def main() -> None:
                     f"{name:8} {workload.name:12} {us([a.envelope_ns for a in answers[5:]])} | "
                     f"{us([a.claimed_ns for a in answers[5:]])} | call as a whole {us(whole[5:])}"
                 )
-                print(f"  {'flush':12} {us([a.flush_ns for a in answers[5:]])}")
+                rung = sum(a.host_bound for a in answers)
+                print(f"  {'flush':12} {us([a.flush_ns for a in answers[5:]])} | {rung} needed the host")
                 worker.release(slot)
     curtain = cuda.curtain()
     lents = {name: cuda.CudaLent(name, (4096, 4096), "bfloat16") for name in ("a", "b", "c", "d")}

@@ -54,6 +54,7 @@ class _Measured:
     rounds: list[Round] = field(default_factory=list)
     claimed_ns: list[int] = field(default_factory=list)
     unchecked: list["_Pair"] = field(default_factory=list)
+    host_bound: set[Literal["candidate", "baseline"]] = field(default_factory=set)
     timed: int = 0
     lost: int = 0
 
@@ -210,6 +211,8 @@ def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "base
     cell.timed += len(timed)
     cell.lost += len(lost)
     cell.claimed_ns += [pair.candidate.claimed_ns for pair in counted]
+    cell.host_bound |= {"candidate"} if any(pair.candidate.host_bound for pair in counted) else set()
+    cell.host_bound |= {"baseline"} if any(pair.baseline.host_bound for pair in counted) else set()
     if not counted:
         return  # The cell is invalid: it lost more than it may.
     cell.rounds.append(
@@ -328,6 +331,7 @@ def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
         baselines=exam.clean.get(cell.recipe.name, []),
         claimed_ns=cell.claimed_ns,
         overhead_ns=exam.overhead_ns,
+        host_bound=sorted(cell.host_bound),
         floor_ns=_floor(exam, cell.recipe),
         state=state,
         note=note,
