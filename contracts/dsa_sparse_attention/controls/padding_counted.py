@@ -1,0 +1,16 @@
+"""Padding counts as the first slot of the cache."""
+
+import math
+
+import torch
+
+
+def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse):
+    ids = sparse_indices.clamp_min(0).long()
+    keys = ckv_cache.flatten(0, 1)[ids].float()
+    rope = kpe_cache.flatten(0, 1)[ids].float()
+    logits = torch.baddbmm(q_pe.float() @ rope.transpose(1, 2), q_nope.float(), keys.transpose(1, 2)) * sm_scale
+    total = torch.logsumexp(logits, dim=-1)
+    weights = torch.exp(logits - total[..., None])
+    output.copy_(weights @ keys)
+    lse.copy_(total / math.log(2))
