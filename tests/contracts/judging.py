@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import Control, Sizes
+from bot.contract.schema import FLOATING, Control, Sizes
 from bot.verify import cases, compare, oracle
 from bot.verify.counterexample import same_bits
 from bot.verify.philox import Stream
@@ -48,7 +48,11 @@ class Drawn:
         ]
         before = [x.clone() if isinstance(x, torch.Tensor) else None for x in inputs]
         outputs = {
-            name: torch.full(contract.shape(spec, self.case.axes), float("nan"), dtype=oracle.TORCH[spec.dtype])
+            name: torch.full(
+                contract.shape(spec, self.case.axes),
+                float("nan") if spec.dtype in FLOATING else -(2**30),
+                dtype=oracle.TORCH[spec.dtype],
+            )
             for name, spec in contract.outputs.items()
         }
         assert kernel(*inputs, *outputs.values()) is None  # type: ignore[func-returns-value]
