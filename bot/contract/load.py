@@ -38,6 +38,8 @@ class _UniqueLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ign
 def _mapping(loader: _UniqueLoader, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
+        if key_node.tag == "tag:yaml.org,2002:merge":
+            continue
         key = loader.construct_object(key_node, deep=True)
         if key in seen:
             raise yaml.constructor.ConstructorError(None, None, f"duplicate key {key!r}", key_node.start_mark)

@@ -111,7 +111,7 @@ def _other(oracle: Oracle, name: str) -> Any:
     spec, held, stream = contract.inputs[name], case.inputs[name], oracle.stream.child("other", name)
     if isinstance(spec, ScalarInput):
         ends = [bound for bound in (spec.low, spec.high) if bound is not None and bound != held]
-        return ends[0] if ends else None
+        return None if not ends else int(ends[0]) if spec.dtype == "int" else ends[0]
     if held is None:
         return None
     if spec.offsets_of is not None:
