@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bot.contract.load import load_contract
-from bot.contract.schema import Control
+from bot.contract.schema import Control, Sizes
 from bot.verify.oracle import load_oracle
 from tests.contracts.judging import CONTRACTS, Judge, load_kernel
 
@@ -13,7 +13,7 @@ FOLDER = CONTRACTS / "dsa_sparse_attention"
 CONTROLS = load_contract(CONTRACTS, "dsa_sparse_attention").contract.controls
 # flash_mla needs a GPU.
 HONEST = [*sorted(FOLDER.glob("faithful/*.py")), *sorted(FOLDER.glob("baselines/torch_*.py"))]
-AXES = {"T": 1, "P": 36}
+AXES: Sizes = {"T": 1, "P": 36}
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_honest_kernels_stay_inside_the_limits_everywhere(dsa: Judge, path: Path
 @pytest.mark.parametrize("control", CONTROLS, ids=lambda control: Path(control.file).stem)
 def test_a_control_is_refused_wherever_the_contract_says_and_by_far_in_one_place(dsa: Judge, control: Control):
     # The ids of a first token are right for a first token.
-    axes = {"T": 2, "P": 36} if "first_token" in control.file else AXES
+    axes: Sizes = {"T": 2, "P": 36} if "first_token" in control.file else AXES
     margins = dsa.failures(control, load_kernel(FOLDER / control.file), axes)
     assert {name: margin for name, margin in margins.items() if margin <= 1} == {}
     assert not max(margins.values()) <= 3

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bot.contract.load import load_contract
-from bot.contract.schema import Control
+from bot.contract.schema import Control, Sizes
 from bot.floor import least_work
 from bot.verify.oracle import load_oracle
 from tests.contracts.judging import CONTRACTS, Judge, load_kernel
@@ -13,7 +13,7 @@ from tests.contracts.judging import CONTRACTS, Judge, load_kernel
 FOLDER = CONTRACTS / "moe_fp8_block_scale"
 CONTROLS = load_contract(CONTRACTS, "moe_fp8_block_scale").contract.controls
 HONEST = [*sorted(FOLDER.glob("faithful/*.py")), *sorted(FOLDER.glob("baselines/torch_*.py"))]
-AXES = {"T": 24, "HID": 256, "I": 128}
+AXES: Sizes = {"T": 24, "HID": 256, "I": 128}
 
 
 @pytest.fixture(scope="module")
