@@ -99,7 +99,7 @@ def _axis(axis: Axis) -> str:
         case CountAxis(count_of=ragged):
             return f"how many lengths {ragged} has"
         case DerivedAxis():
-            return f"{axis.times} * {axis.of} / {axis.over}, rounded up"
+            return f"{axis.times} * {axis.of}" + (f" / {axis.over}, rounded up" if axis.over > 1 else "")
 
 
 def _input(value: TensorInput | ScalarInput) -> str:

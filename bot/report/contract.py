@@ -148,13 +148,18 @@ def _axis(axis: schema.Axis) -> str:
         case schema.VarAxis():
             return _reach(axis.min, axis.max) + (f", multiples of {axis.multiple}" if axis.multiple > 1 else "")
         case schema.DerivedAxis():
-            return f"{axis.times} × {axis.of} / {axis.over}, rounded up"
+            return _derived(axis)
         case schema.RaggedAxis():
             return f"lengths of {_reach(axis.min_length, axis.max_length)}"
         case schema.TotalAxis(total_of=ragged):
             return f"the sum of {ragged}"
         case schema.CountAxis(count_of=ragged):
             return f"how many {ragged}"
+
+
+def _derived(axis: schema.DerivedAxis) -> str:
+    whole = axis.of if axis.times == 1 else f"{axis.times} × {axis.of}"
+    return whole if axis.over == 1 else f"blocks of {axis.over} in {whole}"
 
 
 def _reach(low: int, high: int) -> str:

@@ -77,7 +77,7 @@ def misfit(scores: Tensor, ids: Tensor) -> Element | None:
 def distances(scores: Tensor, ids: Tensor) -> Tensor:
     """How far each row strays from the cut, in scores; 0: it holds what belongs, but for ties. Rows must be sets."""
     if ids.numel() == 0:
-        return torch.zeros(ids.shape[:-1], dtype=torch.float64)
+        return scores.new_zeros(ids.shape[:-1])
     cut = _cut(scores, ids.shape[-1])
     below, above = _least(scores, ids).amin(dim=-1), _omitted(scores, ids).amax(dim=-1)
     return torch.maximum(_excess(cut, below), _excess(above, cut))
@@ -120,7 +120,7 @@ def _least(scores: Tensor, ids: Tensor) -> Tensor:
 
 def _omitted(scores: Tensor, ids: Tensor) -> Tensor:
     """Scores less those of the chosen ids."""
-    chosen = torch.zeros((*scores.shape[:-1], scores.shape[-1] + 1), dtype=torch.bool)
+    chosen = scores.new_zeros((*scores.shape[:-1], scores.shape[-1] + 1), dtype=torch.bool)
     # Empty places are scattered beside the scores.
     chosen.scatter_(-1, ids.masked_fill(ids == NOTHING, scores.shape[-1]), torch.ones_like(ids, dtype=torch.bool))
     return scores.masked_fill(chosen[..., :-1], -torch.inf)

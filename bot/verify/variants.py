@@ -140,9 +140,10 @@ def run(*arguments):
             between = torch.lerp(right.double(), wrong.double().nan_to_num(0.0, torch.inf, -torch.inf), {severity!r})
             right.copy_(torch.where(right == wrong, right.double(), between))
         else:
-            # Of whole numbers there is nothing between two: the first rows are the cheat's.
-            rows = math.ceil({severity!r} * right.shape[0])
-            right[:rows] = wrong[:rows]
+            # Of whole numbers there is nothing between two: the last rows are the cheat's, since what is taken from a
+            # first one is right there.
+            rows = right.shape[0] - math.ceil({severity!r} * right.shape[0])
+            right[rows:] = wrong[rows:]
 """
 
 _WITHIN = """\
