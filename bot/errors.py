@@ -46,6 +46,10 @@ class DataError(UsageError):
         return "\n".join(lines)
 
 
+OWNER = "Whoever owns this machine must act"
+"""Begins what an InfrastructureError asks for."""
+
+
 class InfrastructureError(ProctorError):
     """Ours, not the candidate's: never a pass and never a fail."""
 

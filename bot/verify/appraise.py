@@ -18,8 +18,9 @@ from bot.errors import DataError, InfrastructureError
 from bot.floor import least_work
 from bot.verify.calls import Failure
 from bot.verify.cases import Case
-from bot.verify.compare import Judgement, Setting, apart, judge, noise_level, rounded
+from bot.verify.compare import Judgement, Setting, judge, noise_level, rounded
 from bot.verify.oracle import OracleFunction, Tensor, expect, load_oracle, tensor_of
+from bot.verify.pairs import apart
 from bot.verify.philox import Stream
 from bot.verify.soundness import check_oracle
 from bot.verify.trials import Answer, Drawn, Findings, Known, Place, Trials, described, draw_case, margin_of, places

@@ -21,6 +21,7 @@ from bot.evaluation import RefusalKind
 from bot.verify.buffers import Slot, lend
 from bot.verify.cases import Case, Held
 from bot.verify.doorbell import CLAIMED, DONE, FAILED, RING, Doorbell
+from bot.verify.mounts import Limits
 from bot.verify.philox import Stream
 from bot.verify.protocol import (
     CLAIMS,
@@ -38,7 +39,7 @@ from bot.verify.protocol import (
     pack,
     parse,
 )
-from bot.verify.sandbox import Kind, Limits, NotStoppedError, Sandbox
+from bot.verify.sandbox import Kind, NotStoppedError, Sandbox
 
 READY_SECONDS = 60.0
 LOAD_SECONDS = 60.0

@@ -53,7 +53,7 @@ class Judgement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Worst:
+class Worst:
     """The statistic furthest beyond its limit, and the row that shows it."""
 
     margin: float
@@ -85,12 +85,12 @@ def judge(
         answer = _answer(spec, exact, outputs[name].to(exact.device))
         element = answer.misfit()
         if element is not None:
-            worst = _Worst(math.inf, answer.misfits, "all", None, None, ())
-            return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, element))
+            worst = Worst(math.inf, answer.misfits, "all", None, None, ())
+            return Judgement(tuple(errors), math.inf, shown(setting, name, worst, element))
         rows = answer.errors(expected.units[name])
-        error, worst = _judge_rows(contract, name, rows, setting)
+        error, worst = judge_rows(contract, name, rows, setting)
         if math.isinf(worst.margin):
-            return Judgement(tuple(errors), math.inf, _shown(setting, name, worst, answer.furthest(worst.row)))
+            return Judgement(tuple(errors), math.inf, shown(setting, name, worst, answer.furthest(worst.row)))
         if ledger:
             octaves = _octaves(contract, spec, rows.cpu(), setting.axes)
             error = replace(error, relative_l2=answer.relative_l2(), octaves=octaves)
@@ -98,7 +98,7 @@ def judge(
         if not (worst.margin <= margin):
             margin = worst.margin
             if not (margin <= 1.0):
-                counterexample = _shown(setting, name, worst, answer.furthest(worst.row))
+                counterexample = shown(setting, name, worst, answer.furthest(worst.row))
     return Judgement(tuple(errors), margin, counterexample)
 
 
@@ -118,7 +118,7 @@ class _Rows:
 
     def misfit(self) -> Element | None:
         """The first element of another class."""
-        at = _class_mismatch(self.rounded, self.got)
+        at = class_mismatch(self.rounded, self.got)
         return None if at is None else _element(at, self.rounded, self.got)
 
     def errors(self, units: Tensor) -> Tensor:
@@ -127,7 +127,7 @@ class _Rows:
 
     def furthest(self, row: tuple[int, ...]) -> Element:
         """What is most wrong in a row."""
-        return _element((*row, _furthest(self.rounded[row], self.got[row])), self.rounded, self.got)
+        return _element((*row, furthest_column(self.rounded[row], self.got[row])), self.rounded, self.got)
 
     def relative_l2(self) -> float:
         """Distance over size."""
@@ -181,7 +181,7 @@ def _all_finite(values: Tensor) -> bool:
     return math.isfinite(float(values.sum()))
 
 
-def _class_mismatch(exact: Tensor, got: Tensor) -> tuple[int, ...] | None:
+def class_mismatch(exact: Tensor, got: Tensor) -> tuple[int, ...] | None:
     """Index of the first element whose class (finite, +inf, −inf, NaN) differs."""
     if _all_finite(exact) and _all_finite(got):
         return None
@@ -242,12 +242,16 @@ def _labels(contract: Contract, output: Output, axes: Sizes, name: str | None, e
     return [], steps
 
 
-def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -> tuple[OutputError, _Worst]:
+def judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -> tuple[OutputError, Worst]:
+    """The errors of one output's rows, in units, and the one that is furthest over its limit.
+
+    `rows`: as `row_errors` gives them.
+    """
     # A value that is no number is the worst there is.
     rows = torch.where(torch.isnan(rows), torch.inf, rows)
     limit = setting.limits[name]
     bounds: dict[Statistic, float] = {"maximum": limit.maximum, "p99": limit.p99, "median": limit.median}
-    worst = _Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
+    worst = Worst(0.0, "maximum", "all", 0.0, limit.maximum, ())
     largest: dict[Statistic, float] = {"median": 0.0, "p99": 0.0, "maximum": 0.0}
     names, group = groups_of(contract, contract.outputs[name], setting.axes)
     whole = torch.zeros_like(group)
@@ -257,8 +261,8 @@ def _judge_rows(contract: Contract, name: str, rows: Tensor, setting: Setting) -
             at = int(np.argmax(margins))
             largest[statistic] = max(largest[statistic], float(values[at]))
             if not (margins[at] <= worst.margin):
-                value, place = float(values[at]), _unravel(int(places[at]), rows.shape)
-                worst = _Worst(float(margins[at]), statistic, labels[at], value, bounds[statistic], place)
+                value, place = float(values[at]), unravel(int(places[at]), rows.shape)
+                worst = Worst(float(margins[at]), statistic, labels[at], value, bounds[statistic], place)
     return OutputError(name, largest["median"], largest["p99"], largest["maximum"], worst.group, 0.0, ()), worst
 
 
@@ -297,7 +301,7 @@ def _order(rows: Tensor, group: Tensor) -> Ints:
     return found
 
 
-def _unravel(place: int, shape: Sequence[int]) -> tuple[int, ...]:
+def unravel(place: int, shape: Sequence[int]) -> tuple[int, ...]:
     """Index from a flat one. torch's own function imports sympy on its first call: 0.9 s."""
     return tuple(int(i) for i in np.unravel_index(place, tuple(shape)))
 
@@ -320,7 +324,7 @@ def _relative_l2(exact: Tensor, got: Tensor) -> float:
     return float(torch.where(finite, got - exact, 0.0).square().sum().sqrt()) / norm if norm else 0.0
 
 
-def _furthest(held: Tensor, got: Tensor) -> int:
+def furthest_column(held: Tensor, got: Tensor) -> int:
     """The element of a row with the largest difference."""
     return int(torch.where(torch.isfinite(held) & torch.isfinite(got), got - held, 0.0).abs().argmax())
 
@@ -330,13 +334,15 @@ def _element(index: Sequence[int], exact: Tensor, got: Tensor) -> Element:
     return Element(at, f"{float(got[at]):.6g}", f"{float(exact[at]):.6g}")
 
 
-def _example(
-    setting: Setting, output: str, worst: _Worst, index: Sequence[int], exact: Tensor, got: Tensor
+def example(
+    setting: Setting, output: str, worst: Worst, index: Sequence[int], exact: Tensor, got: Tensor
 ) -> Counterexample:
-    return _shown(setting, output, worst, _element(index, exact, got))
+    """What a refusal shows: the element at `index` of both tensors."""
+    return shown(setting, output, worst, _element(index, exact, got))
 
 
-def _shown(setting: Setting, output: str, worst: _Worst, element: Element) -> Counterexample:
+def shown(setting: Setting, output: str, worst: Worst, element: Element) -> Counterexample:
+    """What a refusal shows, of an element that is known."""
     return Counterexample(
         where=setting.where,
         axes=dict(setting.axes),
@@ -361,162 +367,3 @@ def noise_level(contract: Contract, expected: Expected) -> dict[str, float]:
         noise = expected.units[name].square().mean().sqrt()
         levels[name] = float(noise / size) if float(size) > 0 else 0.0
     return levels
-
-
-BAR_SLACK = 4.0
-"""A call compared with the bar alone has no noise unit of its own; the cell's level serves, and draws of one cell
-differ in it by about this factor. The full check per cell and round has no such slack."""
-
-
-def against_bar(
-    contract: Contract,
-    outputs: Mapping[str, Tensor],
-    bar: Mapping[str, Tensor],
-    level: Mapping[str, float],
-    *,
-    where: str,
-    axes: Sizes,
-) -> Counterexample | None:
-    """A timed call's outputs against the bar's on the same inputs, per group; the limit is the sum of both sides'.
-
-    Two right sets may differ at the cut, and without scores nobody can say by how much, nor which ids there are. So
-    only this is asked of a set: each id once, none below −1. The rest is left to the calls compared with the oracle.
-    """
-    setting = Setting(where, axes, contract.limits)
-    for name, spec in contract.outputs.items():
-        if spec.compare == "set_at_cut":
-            element = cut.ill_formed(outputs[name].long())
-            if element is not None:
-                return _shown(setting, name, _Worst(math.inf, "set", "all", None, None, ()), element)
-            continue
-        got, held = outputs[name].double(), bar[name].double()
-        limit = 2 * contract.limits[name].p99 * BAR_SLACK
-        found = _distance(contract, name, (held, got), _Allowed(level[name], limit, "bar"), setting)
-        if found is not None:
-            return found
-    return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Allowed:
-    """How far two answers may be apart: `limit` times the relative `level` of noise."""
-
-    level: float
-    limit: float
-    statistic: Statistic
-
-
-def _distance(
-    contract: Contract, name: str, pair: tuple[Tensor, Tensor], allowed: _Allowed, setting: Setting
-) -> Counterexample | None:
-    """The first group in which the second of a pair is further from the first than is allowed."""
-    held, got = pair
-    level, limit = allowed.level, allowed.limit
-    element = _class_mismatch(held, got)
-    if element is not None:
-        return _example(setting, name, _Worst(math.inf, "class", "all", None, None, ()), element, held, got)
-    if held.numel() == 0:
-        return None
-    # Infinities agree by now; as sizes they would make everything beside them right.
-    counted = torch.isfinite(held)
-    difference = torch.where(counted, got - held, 0.0)
-    names, group = groups_of(contract, contract.outputs[name], setting.axes)
-    flat, count = group.flatten(), len(names)
-    errors, sizes = (x.square().mean(-1).flatten().cpu() for x in (difference, torch.where(counted, held, 0.0)))
-    totals = [torch.bincount(flat, weights=x, minlength=count).sqrt() for x in (errors, sizes)]
-    # Both are sums over the same rows, so that their ratio is that of the root mean squares.
-    beyond = ~(totals[0] <= limit * level * totals[1])
-    if not bool(beyond.any()):
-        return None
-    at = int(beyond.nonzero()[0])
-    inside = torch.where(flat == at, errors, -1.0)
-    row = _unravel(int(inside.argmax()), group.shape)
-    place = [*row, int(difference[row].abs().argmax())]
-    units = float(totals[0][at] / (level * totals[1][at]))
-    return _example(
-        setting, name, _Worst(units / limit, allowed.statistic, names[at], units, limit, ()), place, held, got
-    )
-
-
-def leak(
-    contract: Contract,
-    exact: Mapping[str, tuple[Tensor, Tensor]],
-    outputs: Mapping[str, tuple[Tensor, Tensor]],
-    units: Mapping[str, Tensor],
-    setting: Setting,
-) -> Counterexample | None:
-    """What moved when inputs were changed that must not reach it: pairs are before and after the change.
-
-    Groups in which the oracle moves nothing must stay within what an honest kernel errs: one that sums in another order
-    each time moves a little. Without groups and sequences every row is one.
-    """
-    for name, spec in contract.outputs.items():
-        if spec.compare != "rows":
-            continue
-        (was, now), (held, got) = exact[name], (x.double() for x in outputs[name])
-        moved = ((was != now) & ~(was.isnan() & now.isnan())).any(dim=-1)
-        names, group = groups_of(contract, spec, setting.axes)
-        groups_moved = torch.bincount(group[moved], minlength=len(names)).bool()
-        still = ~groups_moved[group] if len(names) > 1 else ~moved
-        if not bool(still.any()):
-            continue
-        got = torch.where(still[..., None], got, held)
-        element = _class_mismatch(held, got)
-        if element is not None:
-            return _example(setting, name, _Worst(math.inf, "leak", "all", None, None, ()), element, held, got)
-        _, worst = _judge_rows(contract, name, row_errors(held, got, units[name]), setting)
-        if not (worst.margin <= 1.0):
-            column = _furthest(held[worst.row], got[worst.row])
-            return _example(setting, name, replace(worst, statistic="leak"), (*worst.row, column), held, got)
-    return None
-
-
-RELATION_SLACK = 2.0
-"""Two answers are told apart by the level of noise in cells of the same regime, of other sizes than theirs: honest
-kernels differ between sizes by less than this factor (tests/verify/test_relations.py)."""
-
-
-def apart(
-    contract: Contract,
-    answers: Mapping[str, tuple[Tensor, Tensor]],
-    level: Mapping[str, float],
-    setting: Setting,
-) -> Counterexample | None:
-    """Two answers that must agree, (one, other), group by group: the distance of each group as a root mean square over
-    its size times the level of noise; the limit is twice the median's, for both sides err, with some slack."""
-    for name, spec in contract.outputs.items():
-        if spec.compare != "rows":
-            continue
-        one, other = (x.double() for x in answers[name])
-        limit = 2 * setting.limits[name].median * RELATION_SLACK
-        found = _distance(contract, name, (one, other), _Allowed(level[name], limit, "relation"), setting)
-        if found is not None:
-            return found
-        found = _row_apart(contract, name, (one, other), level[name], setting)
-        if found is not None:
-            return found
-    return None
-
-
-def _row_apart(
-    contract: Contract, name: str, pair: tuple[Tensor, Tensor], level: float, setting: Setting
-) -> Counterexample | None:
-    """The row in which two answers are furthest apart, if that is too far: one wrong row of thousands does not show in
-    its group. A row smaller than usual is counted as usual: what it lacks in size it may err by."""
-    one, other = pair
-    if not one.numel():
-        return None
-    _, group = groups_of(contract, contract.outputs[name], setting.axes)
-    difference = torch.where(torch.isfinite(one), other - one, 0.0)
-    sizes = torch.nan_to_num(one).square().mean(-1)
-    usual = torch.bincount(group.flatten(), weights=sizes.flatten()) / torch.bincount(group.flatten()).clamp_min(1)
-    unit = level * torch.maximum(sizes, usual[group]).sqrt()
-    limit = 2 * setting.limits[name].maximum * RELATION_SLACK
-    wrong = difference.square().mean(-1).sqrt()
-    beyond = ~(wrong <= limit * unit)
-    if not bool(beyond.any()):
-        return None
-    row = _unravel(int(torch.where(beyond, wrong / unit, 0.0).nan_to_num(posinf=math.inf).argmax()), group.shape)
-    units = float(wrong[row] / unit[row])
-    worst = _Worst(units / limit, "relation", "all", units, limit, row)
-    return _example(setting, name, worst, (*row, int(difference[row].abs().argmax())), one, other)

@@ -16,8 +16,9 @@ from bot.verify.buffers import Slot, lend
 from bot.verify.calls import STOP_TRIES, Answered, Failure, Worker
 from bot.verify.device import cuda
 from bot.verify.doorbell import ASK, AWAKE, DONE, ENDED, FAILED, GO, LAUNCHED, OPEN, QUEUED, RING, THERE
+from bot.verify.mounts import Limits
 from bot.verify.philox import Stream
-from bot.verify.sandbox import Kind, Limits, Sandbox
+from bot.verify.sandbox import Kind, Sandbox
 
 LIMITS = Limits(
     address_space=0, resident=24 << 30, processes=1024, files=1024, file_size=1 << 30, tmp=2 << 30, shm=256 << 20

@@ -41,9 +41,10 @@ from bot.verify.artefacts import (
     Read,
     Task,
 )
+from bot.verify.mounts import Limits
 from bot.verify.protocol import MAX_PACKET, TEXT_LIMIT, Raised, Ready, pack, parse
 from bot.verify.resources import exceeded, read_resources
-from bot.verify.sandbox import Kind, Limits, Sandbox
+from bot.verify.sandbox import Kind, Sandbox
 
 READY_SECONDS = 60.0
 BUILD_SECONDS = 180.0

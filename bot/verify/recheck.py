@@ -15,12 +15,13 @@ from bot.contract.schema import ScalarInput
 from bot.errors import UsageError
 from bot.evaluation import Broken, Counterexample, Evaluation, Finding, Job, Rechecked, Refusal
 from bot.verify.cases import Case, Inputs, Recipe, cell_recipe
-from bot.verify.compare import Setting, against_bar, apart, judge
+from bot.verify.compare import Setting, judge
 from bot.verify.conduct import open_exam
 from bot.verify.counterexample import SMALLEST, array_of, input_tensors, load, same_bits
 from bot.verify.diagnosis import SMALLEST_NOISE
 from bot.verify.exam import Exam, setting_of
 from bot.verify.oracle import Expected, Tensor, expect
+from bot.verify.pairs import against_bar, apart
 from bot.verify.relations import whole_of
 from bot.verify.stages.timing import timed_case, timed_stream
 

@@ -19,17 +19,24 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 import psutil
-import pyseccomp
 
-from bot.errors import InfrastructureError
+from bot.errors import OWNER, InfrastructureError
 from bot.verify import cgroup
+from bot.verify.mounts import (
+    GpuAccess,
+    Limits,
+    bwrap_arguments,
+    environment,
+    mounts_of,
+    root_of_ours,
+    worker_command,
+)
 from bot.verify.protocol import MODULES
+from bot.verify.seccomp import seccomp_filter
 
 Kind = Literal["bubblewrap", "none"]
 OUTPUT_KEPT = 4000
@@ -40,7 +47,6 @@ _CONTROL_SECONDS = 30.0
 _CLOSE_SECONDS = 20.0
 _MEMORY_STATUS = 77
 """What stopper.py ends with when the sandbox held too much memory; it is started, never imported."""
-_OWNER = "Whoever owns this machine must act"
 _USER_NAMESPACES = (
     "user namespaces must be allowed for unprivileged users (user.max_user_namespaces, "
     "kernel.unprivileged_userns_clone, kernel.apparmor_restrict_unprivileged_userns)"
@@ -54,52 +60,9 @@ _HINTS = (
 )
 """What bubblewrap or the stopper says, and what to do about it."""
 
-# Its own CPU set is the verifier's to choose; the rest reaches other processes, the kernel, or new privileges, or holds
-# memory that belongs to no task and no sized tmpfs (memfd, System V and message queues).
-_DENIED = """
-sched_setaffinity sched_setscheduler sched_setparam sched_setattr setpriority ioprio_set ptrace process_vm_readv
-process_vm_writev process_madvise kcmp pidfd_getfd perf_event_open bpf userfaultfd mount umount2 pivot_root move_mount
-open_tree fsopen fsconfig fsmount fspick mount_setattr setns unshare keyctl add_key request_key init_module finit_module
-delete_module kexec_load kexec_file_load reboot swapon swapoff syslog acct quotactl quotactl_fd iopl ioperm settimeofday
-clock_settime clock_adjtime adjtimex nfsservctl lookup_dcookie io_uring_setup io_uring_enter io_uring_register
-timer_create mq_notify mq_open memfd_create memfd_secret shmget semget msgget fanotify_init open_by_handle_at
-"""
-_F_SETSIG = 10
-"""fcntl's command that chooses the signal of asynchronous input. It, `timer_create` and `mq_notify` could choose
-SIGCONT: the kernel itself would then wake a sandbox that we have stopped."""
-_INT = 0xFFFFFFFF
-"""The kernel reads 32 bits of an `int`; a filter that compares 64 lets `10 | 1 << 32` through."""
-_FAMILIES = frozenset({socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK})
-"""Kinds of sockets. Not all others belong to a network namespace: AF_VSOCK reaches the host of a virtual machine."""
-
 
 class NotStoppedError(InfrastructureError):
     """A task of the sandbox would not stop in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Bytes and counts for one sandbox; 0 means none. Address space is limited on the CPU only: CUDA maps terabytes."""
-
-    address_space: int = 12 << 30
-    resident: int = 6 << 30
-    processes: int = 256
-    files: int = 512
-    file_size: int = 256 << 20
-    tmp: int = 256 << 20
-    shm: int = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class GpuAccess:
-    """What of a GPU a sandbox can see: the device's nodes, the folder that holds the driver's libraries, and, for a
-    kernel of ours alone, a folder in which compilers keep what they made: a library that tunes itself takes minutes.
-    """
-
-    uuid: str
-    nodes: tuple[str, ...]
-    driver: str
-    cache: str | None = None
 
 
 class Output:
@@ -181,13 +144,13 @@ class Sandbox:
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise InfrastructureError("bubblewrap is missing: install the package `bubblewrap`, or use --sandbox none")
-        mounts = _mounts(self.gpu, self.modules)
+        mounts = mounts_of(self.gpu, self.modules)
         uid = _UIDS[0] + secrets.randbelow(_UIDS[1] - _UIDS[0]) if os.geteuid() == 0 else None
         limits = self.limits
         processes = limits.processes if uid is not None or _counts_per_namespace() else 0
         memory = limits.resident + limits.tmp + limits.shm if limits.resident else 0
         self._group = cgroup.make(memory, limits.processes)
-        with _seccomp_filter() as seccomp:
+        with seccomp_filter() as seccomp:
             order = {
                 "stage": self._stage,
                 "sources": [source for source, _ in mounts],
@@ -196,7 +159,7 @@ class Sandbox:
                 "limits": [limits.address_space, processes, limits.files, limits.file_size],
                 "memory": limits.resident,
                 "fds": [inner.fileno(), seccomp.fileno()],
-                "bwrap": _bwrap_arguments(bwrap, mounts, self.limits, seccomp.fileno(), self.gpu)
+                "bwrap": bwrap_arguments(bwrap, mounts, self.limits, seccomp.fileno(), self.gpu)
                 + worker_command(
                     inner.fileno(),
                     self.limits,
@@ -238,14 +201,14 @@ class Sandbox:
                 fork=fork,
                 shared_uid=True,
                 gpu=self.gpu is not None,
-                root=str(_root()),
+                root=str(root_of_ours()),
                 program=self.modules[-1],
             ),
             pass_fds=(inner.fileno(),),
             stdin=subprocess.DEVNULL,
             stdout=write,
             stderr=write,
-            env=_environment(self.gpu),
+            env=environment(self.gpu),
             cwd="/",
             start_new_session=True,
             preexec_fn=lambda: os.sched_setaffinity(0, cpus),  # noqa: PLW1509
@@ -280,7 +243,7 @@ class Sandbox:
     def _lost(self) -> InfrastructureError:
         """The stopper is ours, and no candidate can reach it."""
         status = "does not answer" if self._alive() else "ended"
-        return InfrastructureError(f"the sandbox's stopper {status}: nothing can be measured or confirmed. {_OWNER}")
+        return InfrastructureError(f"the sandbox's stopper {status}: nothing can be measured or confirmed. {OWNER}")
 
     def _alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -436,7 +399,7 @@ class Sandbox:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            raise InfrastructureError(f"processes of a sandbox would not end. {_OWNER}") from None
+            raise InfrastructureError(f"processes of a sandbox would not end. {OWNER}") from None
 
     def __enter__(self) -> "Sandbox":
         return self
@@ -447,144 +410,10 @@ class Sandbox:
 
 def _not_put_up(reason: str) -> InfrastructureError:
     advice = next((hint for pattern, hint in _HINTS if re.search(pattern, reason)), "see the message")
-    return InfrastructureError(f"the sandbox cannot be put up: {reason}\n{_OWNER}: {advice}")
+    return InfrastructureError(f"the sandbox cannot be put up: {reason}\n{OWNER}: {advice}")
 
 
 def _counts_per_namespace() -> bool:
     """Whether the kernel counts processes per user namespace, so that a uid shared with others can be limited."""
     found = re.match(r"(\d+)\.(\d+)", platform.release())
     return found is not None and (int(found[1]), int(found[2])) >= (5, 14)
-
-
-def _import_paths() -> list[Path]:
-    """Where packages are found. CuTe-DSL is reached through a .pth file, which Python does not read under -S."""
-    site = _site_packages()
-    return [site, *(p for p in (site / "nvidia_cutlass_dsl" / "dsl_packages",) if p.is_dir())]
-
-
-def _root() -> Path:
-    """The folder that holds `bot/`."""
-    return Path(__file__).resolve().parents[2]
-
-
-def _site_packages() -> Path:
-    return Path(psutil.__file__).resolve().parents[1]
-
-
-_CACHE = "/cache"
-_COMPILER = ("/usr/bin", "/usr/libexec", "/usr/include", "/etc/alternatives")
-"""Triton builds a launcher for each kernel with the system's C compiler."""
-
-
-def _mounts(gpu: GpuAccess | None, modules: tuple[str, ...] = MODULES) -> list[tuple[str, str]]:
-    """The allow-list, (source, destination): Python, its packages, the system's libraries, the worker's modules; for a
-    GPU its driver and a C compiler too."""
-    prefix, site = Path(sys.base_prefix), _site_packages()
-    places = [Path("/usr/lib"), Path("/usr/lib64"), Path("/etc/ld.so.cache"), site]
-    if prefix == Path("/usr"):
-        places.append(Path(os.path.realpath(sys.executable)))
-    else:
-        places.append(prefix)
-    places += [p for p in (Path("/lib"), Path("/lib64")) if p.is_dir() and not p.is_symlink()]
-    if gpu is not None:
-        seen = [p for p in (Path(gpu.driver), *map(Path, _COMPILER)) if not any(p.is_relative_to(q) for q in places)]
-        places += seen
-    cache = [(gpu.cache, _CACHE)] if gpu is not None and gpu.cache is not None else []
-    mounts = [(str(p), str(p)) for p in places if p.exists()] + cache
-    return mounts + [(str(_root() / module), f"/proctor/{module}") for module in modules]
-
-
-def _environment(gpu: GpuAccess | None) -> dict[str, str]:
-    """All that a worker finds in its environment. Compilers keep what they make in the sandbox's own /tmp."""
-    found = {"HOME": "/tmp", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin"}  # noqa: S108 - a tmpfs of the sandbox
-    if gpu is not None:
-        found |= {
-            # Caches are named after whoever runs, and this uid has no name.
-            "USER": "worker",
-            "CC": "/usr/bin/gcc",
-            "CUDA_VISIBLE_DEVICES": gpu.uuid,
-            "LD_LIBRARY_PATH": gpu.driver,
-            "TRITON_LIBCUDA_PATH": gpu.driver,
-        }
-        if gpu.cache is not None:
-            found |= {
-                "TRITON_CACHE_DIR": f"{_CACHE}/triton",
-                "TRITON_CACHE_AUTOTUNING": "1",
-                "TORCHINDUCTOR_CACHE_DIR": f"{_CACHE}/inductor",
-            }
-    return found
-
-
-def _bwrap_arguments(
-    bwrap: str, mounts: list[tuple[str, str]], limits: Limits, seccomp: int, gpu: GpuAccess | None
-) -> list[str]:
-    arguments = [
-        *(bwrap, "--unshare-all", "--unshare-user", "--disable-userns", "--cap-drop", "ALL", "--new-session"),
-        *("--die-with-parent", "--clearenv", "--seccomp", str(seccomp), "--proc", "/proc", "--dev", "/dev"),
-        *("--size", str(limits.shm), "--tmpfs", "/dev/shm", "--size", str(limits.tmp), "--tmpfs", "/tmp"),  # noqa: S108
-        # Without root the stopper's user namespace calls us 0; no program inside is to believe that it is root.
-        *([] if os.geteuid() == 0 else ["--uid", str(os.geteuid()), "--gid", str(os.getegid())]),
-        *(word for name, value in _environment(gpu).items() for word in ("--setenv", name, value)),
-        *(word for node in (gpu.nodes if gpu else ()) for word in ("--dev-bind", node, node)),
-    ]
-    for number, (_, destination) in enumerate(mounts):
-        arguments += ["--bind" if destination == _CACHE else "--ro-bind", f"STAGED:{number}", destination]
-    for link in ("/lib", "/lib64"):
-        if Path(link).is_symlink():
-            arguments += ["--symlink", str(Path(link).readlink()), link]
-    return [*arguments, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp", "--"]  # noqa: S108
-
-
-def worker_command(
-    wire: int,
-    limits: Limits,
-    *,
-    fork: bool,
-    shared_uid: bool,
-    gpu: bool = False,
-    root: str = "/proctor",
-    program: str = MODULES[-1],
-) -> list[str]:
-    """The worker's command line. A uid shared with others (no root) cannot have its processes counted."""
-    module = program.removesuffix(".py").replace("/", ".")
-    paths = [root, *map(str, _import_paths())]
-    code = f"import sys; sys.path[:0] = {paths!r}; from {module} import main; main()"
-    processes = 0 if shared_uid else limits.processes
-    numbers = (wire, limits.address_space, processes, limits.files, limits.file_size)
-    executable: str = os.path.realpath(sys._base_executable)  # type: ignore[attr-defined]  # noqa: SLF001
-    return [executable, "-I", "-S", "-B", "-c", code, *map(str, numbers), *_flags(fork=fork, gpu=gpu)]
-
-
-def _flags(*, fork: bool, gpu: bool) -> list[str]:
-    return ["--fork"] if fork else ["--gpu"] if gpu else []
-
-
-@contextlib.contextmanager
-def _seccomp_filter() -> Iterator[IO[bytes]]:
-    with tempfile.TemporaryFile() as file:
-        try:
-            _rules().export_bpf(file)
-        except (RuntimeError, OSError, ValueError) as error:
-            raise InfrastructureError(
-                f"the system-call filter cannot be made: {error}\n{_OWNER}: install libseccomp 2.4 or newer"
-            ) from error
-        file.flush()
-        os.lseek(file.fileno(), 0, os.SEEK_SET)
-        os.set_inheritable(file.fileno(), True)  # noqa: FBT003 - its only signature
-        yield file
-
-
-def _rules() -> pyseccomp.SyscallFilter:
-    rules = pyseccomp.SyscallFilter(defaction=pyseccomp.ALLOW)
-    deny = pyseccomp.ERRNO(1)
-    for name in _DENIED.split():
-        # Systems without one of these calls have nothing to deny.
-        if pyseccomp.resolve_syscall(pyseccomp.Arch.NATIVE, name) >= 0:
-            rules.add_rule(deny, name)
-    rules.add_rule(deny, "fcntl", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, _INT, _F_SETSIG))
-    known = range(max(_FAMILIES) + 1)
-    for family in sorted(set(known) - _FAMILIES):
-        rules.add_rule(deny, "socket", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, _INT, family))
-    # Compared whole: what lies beyond 32 bits is no family either.
-    rules.add_rule(deny, "socket", pyseccomp.Arg(0, pyseccomp.GT, max(_FAMILIES)))
-    return rules

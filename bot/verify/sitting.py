@@ -11,9 +11,10 @@ from bot.evaluation import Counterexample
 from bot.verify import relations
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case
-from bot.verify.compare import Judgement, Setting, apart, leak
+from bot.verify.compare import Judgement, Setting
 from bot.verify.exam import Exam, Question, Turn, setting_of
 from bot.verify.oracle import Tensor
+from bot.verify.pairs import apart, leak
 from bot.verify.philox import Stream
 
 

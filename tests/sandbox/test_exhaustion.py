@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from bot.verify.calls import Answered, Failure, Worker
-from bot.verify.sandbox import Limits
+from bot.verify.mounts import Limits
 from tests.sandbox.conftest import HEAD, STREAM, called, case, everything, leaves_nothing, try_inside
 
 pytestmark = pytest.mark.sandbox

@@ -22,7 +22,8 @@ from bot.evaluation import Job
 from bot.launch import launch
 from bot.verify import cgroup
 from bot.verify.calls import Failure, Worker
-from bot.verify.sandbox import Limits, Sandbox
+from bot.verify.mounts import Limits
+from bot.verify.sandbox import Sandbox
 from tests.sandbox.conftest import REPOSITORY, STREAM, case, descriptors, everything, leaves_nothing
 from tests.verify.conftest import CONTRACTS, HONEST
 
@@ -106,7 +107,7 @@ def test_user_namespaces_are_really_forbidden(contract) -> None:
         "open('/proc/self/gid_map', 'w').write('0 0 1')\n"
         "open('/proc/sys/user/max_user_namespaces', 'w').write('0')\n"
         f"sys.path.insert(0, {str(Path(__file__).parents[2])!r})\n"
-        "from bot.verify.sandbox import Sandbox, Limits\n"
+        "from bot.verify.mounts import Limits\nfrom bot.verify.sandbox import Sandbox\n"
         "import bot.verify.sandbox as module\n"
         "try:\n"
         "    Sandbox('bubblewrap', cpus=set(os.sched_getaffinity(0)), limits=Limits())\n"
@@ -142,7 +143,7 @@ def test_one_rule_of_the_filter_cannot_be_made(contract, monkeypatch) -> None:
 
 
 def test_a_mount_cannot_be_staged(contract, monkeypatch) -> None:
-    monkeypatch.setattr("bot.verify.sandbox._mounts", lambda *_: [("/proctor/nowhere", "/usr/lib")])
+    monkeypatch.setattr("bot.verify.sandbox.mounts_of", lambda *_: [("/proctor/nowhere", "/usr/lib")])
     refused(contract, "mount: No such file or directory")
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bot.errors import InfrastructureError
+from bot.verify import mounts
 from bot.verify import sandbox as module
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.protocol import Done, Raised, Ready, pack
@@ -43,11 +44,11 @@ def speak(contract, monkeypatch) -> Iterator[Start]:
     monkeypatch.setattr("bot.verify.calls.CALL_SECONDS", 0.6)
     monkeypatch.setattr("bot.verify.calls.Worker.call_seconds", 0.6)
     monkeypatch.setattr("bot.verify.calls.READY_SECONDS", 5.0)
-    real = module.worker_command
+    real = mounts.worker_command
     started: list[Worker] = []
 
     def start(script: str) -> Worker:
-        def command(wire: int, limits: module.Limits, **options: bool) -> list[str]:
+        def command(wire: int, limits: mounts.Limits, **options: bool) -> list[str]:
             program = real(wire, limits, fork=False, shared_uid=True)[0]
             return [program, "-I", "-S", "-B", "-c", SPEAKER.format(wire=wire, done=DONE, script=script)]
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from bot.contract.load import load_contract
 from bot.contract.schema import Contract, DType
-from bot.verify.compare import Judgement, Setting, against_bar, groups_of, judge, noise_level, rounded, row_errors
+from bot.verify.compare import Judgement, Setting, groups_of, judge, noise_level, rounded, row_errors
 from bot.verify.oracle import TORCH, Expected, finite_in, mean_square, noise_units
+from bot.verify.pairs import against_bar
 
 CONTRACTS = Path(__file__).parents[1] / "data" / "contracts"
 AXES: dict[str, int | list[int]] = {"H": 2, "lengths": [40, 0, 24]}

@@ -18,8 +18,9 @@ from bot.verify import cut
 from bot.verify.appraise import appraise
 from bot.verify.buffers import poison_of
 from bot.verify.cases import cell_recipe, make_case, probe_recipe
-from bot.verify.compare import Judgement, Setting, against_bar, judge, noise_level, rounded
+from bot.verify.compare import Judgement, Setting, judge, noise_level, rounded
 from bot.verify.oracle import Expected, expect, load_oracle
+from bot.verify.pairs import against_bar
 from bot.verify.philox import Stream
 from tests.verify.conftest import CONTRACTS
 

@@ -18,10 +18,10 @@ from bot.verify.cases import HOST, HOST_ELEMENTS
 from bot.verify.compare import _order
 from bot.verify.doorbell import ASK, AWAKE
 from bot.verify.exam import Exam
+from bot.verify.mounts import GpuAccess, bwrap_arguments, environment, mounts_of
 from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
 from bot.verify.plan import plan_checks
-from bot.verify.sandbox import GpuAccess, _bwrap_arguments, _environment, _mounts
 from bot.verify.stages.baselines import _missing
 from bot.verify.stages.timing import disturbed
 from bot.verify.start import start_worker
@@ -64,28 +64,28 @@ def test_a_scored_cell_is_drawn_once_in_an_exam_on_a_gpu() -> None:
 
 def test_only_a_gpu_worker_sees_a_compiler_the_driver_and_its_device() -> None:
     access = GpuAccess("GPU-1", ("/dev/null", "/dev/zero"), "/usr/lib/elsewhere/driver")
-    plain, seen = (dict(_mounts(gpu)) for gpu in (None, access))
+    plain, seen = (dict(mounts_of(gpu)) for gpu in (None, access))
     assert "/usr/include" in seen
     assert "/usr/include" not in plain
     assert not {"/cache"} & {*plain.values(), *seen.values()}
-    arguments = _bwrap_arguments("bwrap", [], limits(), 3, access)
+    arguments = bwrap_arguments("bwrap", [], limits(), 3, access)
     assert [arguments[i + 1] for i, word in enumerate(arguments) if word == "--dev-bind"] == list(access.nodes)
-    assert _environment(access)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
+    assert environment(access)["CUDA_VISIBLE_DEVICES"] == "GPU-1"
 
 
 def test_only_what_is_ours_keeps_a_folder_that_it_may_write_to(tmp_path: Path) -> None:
     access = GpuAccess("GPU-1", (), "/usr/lib", cache=str(tmp_path))
-    mounts = _mounts(access)
-    arguments = _bwrap_arguments("bwrap", mounts, limits(), 3, access)
+    mounts = mounts_of(access)
+    arguments = bwrap_arguments("bwrap", mounts, limits(), 3, access)
     writable = [arguments[i + 2] for i, word in enumerate(arguments) if word == "--bind"]
     assert writable == ["/cache"]
-    assert "--bind" not in _bwrap_arguments(
-        "bwrap", _mounts(dataclasses.replace(access, cache=None)), limits(), 3, access
+    assert "--bind" not in bwrap_arguments(
+        "bwrap", mounts_of(dataclasses.replace(access, cache=None)), limits(), 3, access
     )
 
 
 def limits():
-    from bot.verify.sandbox import Limits
+    from bot.verify.mounts import Limits
 
     return Limits()
 

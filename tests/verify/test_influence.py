@@ -16,7 +16,6 @@ from bot.contract.load import LoadedContract, load_contract
 from bot.contract.schema import Contract, Sizes, TensorInput
 from bot.evaluation import Counterexample, Influence
 from bot.verify.cases import Case, cell_recipe, make_case
-from bot.verify.compare import leak
 from bot.verify.exam import setting_of
 from bot.verify.influence import (
     PARTS,
@@ -31,6 +30,7 @@ from bot.verify.influence import (
     reach,
 )
 from bot.verify.oracle import NOISY_RUNS, TORCH, Expected, Tensor, expect, load_oracle, tensor_of
+from bot.verify.pairs import leak
 from bot.verify.philox import Stream
 from tests.contracts.judging import CONTRACTS, Kernel, load_kernel
 from tests.verify.conftest import CENTER

@@ -20,9 +20,10 @@ from bot.errors import DataError
 from bot.evaluation import Counterexample
 from bot.verify.calls import Answered, Failure
 from bot.verify.cases import Case, cell_recipe, make_case
-from bot.verify.compare import RELATION_SLACK, Setting, apart, noise_level
+from bot.verify.compare import Setting, noise_level
 from bot.verify.counterexample import array_of
 from bot.verify.oracle import TORCH, expect, load_oracle, tensor_of
+from bot.verify.pairs import RELATION_SLACK, apart
 from bot.verify.philox import Stream
 from bot.verify.relations import POWERS, Compared, put_twice, whole_of
 from tests.contracts.judging import CONTRACTS, Kernel, load_kernel

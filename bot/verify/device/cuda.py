@@ -20,16 +20,16 @@ from cuda.bindings import driver
 
 from bot.contract.distribution import Distribution
 from bot.contract.schema import DType
-from bot.errors import InfrastructureError
+from bot.errors import OWNER, InfrastructureError
 from bot.verify.buffers import PAGE, Lent
 from bot.verify.cases import HOST, HOST_ELEMENTS, Held
 from bot.verify.device import draws as device_draws
 from bot.verify.device import lines, nvml
-from bot.verify.device.driver import OWNER, done
+from bot.verify.device.driver import done
 from bot.verify.draws import STORAGE, Array
+from bot.verify.mounts import GpuAccess
 from bot.verify.oracle import TORCH, tensor_of
 from bot.verify.philox import Stream
-from bot.verify.sandbox import GpuAccess
 
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 

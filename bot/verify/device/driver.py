@@ -4,9 +4,7 @@ from typing import Any
 
 from cuda.bindings import driver
 
-from bot.errors import InfrastructureError
-
-OWNER = "Whoever owns this machine must act"
+from bot.errors import OWNER, InfrastructureError
 
 
 def done(answer: tuple[Any, ...]) -> Any:

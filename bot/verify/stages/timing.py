@@ -17,10 +17,10 @@ from bot.floor import Ceilings, floor_ns, least_work
 from bot.verify.buffers import Slot
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe
-from bot.verify.compare import against_bar
 from bot.verify.counterexample import answer_tensors, pair_tensors
 from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
 from bot.verify.oracle import NOISY_RUNS, expect
+from bot.verify.pairs import against_bar
 from bot.verify.philox import Stream
 from bot.verify.plan import PAIRS, rounds_of
 from bot.verify.start import gpu_state
