@@ -174,6 +174,9 @@ def publish(folder: RunOption = Path("run")) -> None:
     settings = Settings.read(os.environ)
     author = Identity("Proctor", f"{settings.bot_login}@users.noreply.github.com")
     done = handle(Publisher(_github(settings), _remote(settings), RunFolder(folder), author))
+    if done.void:
+        _say(f"nothing is published: {done.void}")
+        return
     where = f"pull request {done.pull}" if done.pull else "the issue"
     _say(f"published on {where}: {done.verdict.kind.value if done.verdict else 'no candidate'}")
 

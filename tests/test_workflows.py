@@ -74,7 +74,7 @@ def test_who_holds_what() -> None:
 
 def test_only_these_events_start_something() -> None:
     triggers = {path.stem: load(path)[True] for path in WORKFLOWS}
-    assert triggers["optimize"] == {"issues": {"types": ["labeled"]}}
+    assert triggers["optimize"] == {"issues": {"types": ["labeled"]}, "issue_comment": {"types": ["created"]}}
     assert triggers["commands"] == {
         "issue_comment": {"types": ["created"]},
         "issues": {"types": ["unlabeled", "closed", "edited", "deleted", "transferred"]},

@@ -142,7 +142,7 @@ class Go:
     """Let a waiting run go on."""
 
     USAGE: ClassVar[str] = "/go"
-    MEANING: ClassVar[str] = "let a waiting run go on (today none waits: the label starts one, and it asks nothing)"
+    MEANING: ClassVar[str] = "let a run go on that waits, because there is little to gain"
     ARGUMENTS: ClassVar[re.Pattern[str]] = re.compile("")
     KEYS: ClassVar[Keys] = _NOTHING
 

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from bot.contract.load import validate
 from bot.errors import DataError, Problem
-from bot.github.api import Foreign, Text
+from bot.github.api import Foreign, Label, Text
 from bot.sanitize import plain_line
 
 PAYLOAD_LIMIT = 8 * 2**20
@@ -37,6 +37,8 @@ class IssueLabeled:
     sender: str
     sender_id: int
     key: str
+    labels: tuple[str, ...] = ()
+    """All that the issue has now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +138,7 @@ class _Issue(Foreign):
     user: _Account
     updated_at: str = Field(pattern=r"^[0-9TZ:.+-]{10,40}$")
     pull_request: dict[str, Any] | None = None
-
-
-class _Label(Foreign):
-    name: str
+    labels: list[Label] = []
 
 
 class _Comment(Foreign):
@@ -170,7 +169,7 @@ class _Action(Foreign):
 class _LabelPayload(Foreign):
     repository: _Repository
     issue: _Issue
-    label: _Label
+    label: Label
     sender: _Account
 
 
@@ -275,6 +274,7 @@ def _labeled(payload: _LabelPayload) -> Event:
         sender=payload.sender.login,
         sender_id=payload.sender.id,
         key=_key("labeled", issue),
+        labels=tuple(label.name for label in issue.labels),
     )
 
 

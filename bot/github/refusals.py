@@ -166,10 +166,11 @@ RUN_GOES_ON = Refusal(
     "E_RUN_GOES_ON", "{run} of this {what} goes on", "Wait for it, or end it with `{stop}`; `/bench-status` says more"
 )
 NO_RUN = Refusal("E_NO_RUN", "No run of this {what} goes on", "There is nothing to end; `/bench-status` says more")
-NOTHING_WAITS = Refusal(
-    "E_NOTHING_WAITS",
-    "No run waits for `/go`: one starts at the label `optimize` and does not stop to ask",
-    "Label the issue to start one",
+NOTHING_WAITS = Refusal("E_NOTHING_WAITS", "No run of this issue waits for `/go`", "The label `optimize` starts one")
+EDITED = Refusal(
+    "E_EDITED",
+    "The issue was edited since the bot read it, so that what would be done is not what it says now",
+    "Take the label `optimize` off and put it on again",
 )
 
 # Approval.

@@ -84,7 +84,9 @@ def _baselines(order: Order, project: Project) -> list[BaselineSource]:
         if order.device in b.device
     ]
     incumbent = project.incumbent(order.contract, order.device)
-    return [incumbent, *found] if incumbent is not None and order.start == "incumbent" else found
+    if order.start == "attached":
+        found.insert(0, BaselineSource(name="attached", role="competitor", source=order.attached))
+    return [incumbent, *found] if incumbent is not None and order.start != "reference" else found
 
 
 def _wiki(project: Project) -> dict[str, str]:

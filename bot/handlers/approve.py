@@ -90,7 +90,7 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
     verified = order.kind == "verify"
     requester = "" if verified else order.requester
     # Commits since the exam that left the kernel alone have authors too.
-    authors = {*order.authors, *authors_of(pull, github)} if verified else set()
+    authors = {*order.authors, *(authors_of(pull, github) if verified else ())}
     answer = decide(evidence, reviews, comments, permissions, requester=requester, rule=Rule(), authors=authors)
     github.set_status(pull.head_sha, APPROVAL, "success" if answer.granted else "pending", answer.why[:140])
     without = frozenset(login.casefold() for login in (requester, *authors))

@@ -32,6 +32,10 @@ PROGRESS = "progress"
 """Kind of the sticky comment that says what the bot is doing; the report has a kind of its own."""
 WORKING = "Working on "
 """How that comment begins while a run goes on."""
+WAITING = "Waiting for `/go`: "
+"""How it begins while a run waits to be let go on."""
+NEEDS_INFO = "needs-info"
+"""The label of an issue whose request cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,6 @@ rocket when a run starts, thumbs up when it was done or answered, a puzzled face
 thumbs down alone for whoever may not, because an answer would let anybody make the bot write.
 """
 
-from bot.errors import GitHubError
-from bot.github import sticky
-from bot.github.claims import issue_branch
 from bot.github.commands import (
     Approve,
     BenchStatus,
@@ -35,15 +32,15 @@ from bot.github.events import (
     PullsChanged,
     ReviewSubmitted,
 )
-from bot.github.refusals import CLOSED, NOT_A_WRITER, PULL_OPEN, RefusedError
+from bot.github.refusals import NOT_A_WRITER, RefusedError
 from bot.handlers.approve import approved
-from bot.handlers.asked import LABEL, MAY_WRITE, PROGRESS, WORKING, Gate, Passed, admit, answer, contract_of, shards_of
+from bot.handlers.asked import LABEL, NEEDS_INFO, Gate, Passed, admit, answer
 from bot.handlers.bench import bench_status, cancel_bench, stop_run, withdrawn
+from bot.handlers.optimize import LACKING, go, optimize
 from bot.handlers.reconcile import reconcile_one
 from bot.handlers.rerun import rerun, verify
-from bot.handlers.run import Order
 from bot.handlers.standing import look
-from bot.handlers.steer import request_of, steer, steering_of, told
+from bot.handlers.steer import steer
 
 __all__ = ["LABEL", "Gate", "Passed", "gate"]
 
@@ -96,82 +93,24 @@ def _labeled(event: IssueLabeled, tools: Gate) -> Passed:
     if event.label != LABEL:
         return Passed(f"ignored: the label is not {LABEL}")
     try:
-        return _optimize(event, tools)
+        return optimize(event, tools)
     except RefusedError as refused:
         if refused.code == NOT_A_WRITER.code:
             tools.github.remove_label(event.number, LABEL)
+        elif refused.code in LACKING and NEEDS_INFO not in event.labels:
+            tools.github.add_label(event.number, NEEDS_INFO)
         tools.github.create_comment(event.number, f"Not started. {refused}")
         return Passed(f"refused: {refused.line}")
-
-
-def _optimize(event: IssueLabeled, tools: Gate) -> Passed:
-    github = tools.github
-    if not event.is_open:
-        raise CLOSED.error(what="issue", act="label it")
-    admit(event.sender, tools, "label the issue")
-    request = request_of(event.body)
-    loaded = contract_of(tools.project, request.contract)
-    branch, sha = github.default_branch()
-    there = github.find_pull(issue_branch(event.number))
-    if there is not None:
-        raise PULL_OPEN.error(pull=there.number)
-    may = _Writers(tools)
-    steering = steering_of(github.comments(event.number), loaded.contract, tools.device, may)
-    if not github.claim(tools.claim_of(event.number, event.key), sha):
-        return Passed("ignored: this event has been handled")
-    tools.folder.write_order(
-        Order(
-            kind="optimize",
-            repo=event.repo,
-            number=event.number,
-            issue=event.number,
-            contract=request.contract,
-            device=tools.device,
-            goal=request.goal,
-            start=request.start,
-            hidden_characters=request.hidden_characters,
-            requester=event.sender,
-            base_branch=branch,
-            base_sha=sha,
-            steering=steering,
-            workflow_run=tools.run,
-            shards=shards_of(loaded, tools),
-        )
-    )
-    hidden = request.hidden_characters
-    note = f" {hidden} hidden characters of the issue were removed before anybody reads it." if hidden else ""
-    sticky.upsert(
-        github,
-        event.number,
-        PROGRESS,
-        tools.run,
-        f"{WORKING}`{request.contract}` for @{event.sender}, on top of `{sha[:12]}`: an agent writes, then the exam "
-        f"decides. A pull request or the reason for none follows here.{note}{told(steering)}",
-    )
-    shards = shards_of(loaded, tools)
-    return Passed(f"optimize {request.contract} for issue {event.number}", go=True, shards=shards)
-
-
-class _Writers:
-    """Who may write, each asked once; nobody of whom GitHub does not say so."""
-
-    def __init__(self, tools: Gate) -> None:
-        self._github = tools.github
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, login: str) -> bool:
-        if login not in self._known:
-            try:
-                self._known[login] = self._github.permission(login) in MAY_WRITE
-            except GitHubError:
-                self._known[login] = False
-        return self._known[login]
 
 
 def _commented(event: CommentCreated, tools: Gate) -> Passed:
     command = read_command(event.body)
     if command is None or not event.by_person:
         return Passed("ignored: no command")
+    # Both workflows are started by the comment; the one that has an agent follows `/go`, and nothing else.
+    starts = isinstance(command, Go) and not event.on_pull
+    if tools.workflow and starts != (tools.workflow == "optimize"):
+        return Passed("ignored: the other workflow answers")
     try:
         admit(event.author, tools, "send the command")
         if isinstance(command, CommandProblem):
@@ -205,11 +144,19 @@ def _followed(event: CommentCreated, command: Command, tools: Gate) -> Passed:
             return rerun(event, command, tools)
         case Verify():
             return verify(event, tools)
+        case BenchStatus() | CancelBench() | StopRun():
+            return _ended(event, command, tools)
+        case Go():
+            return go(event, tools)
+        case Hint() | Focus() | SetBudget():
+            return steer(event, command, tools)
+
+
+def _ended(event: CommentCreated, command: BenchStatus | CancelBench | StopRun, tools: Gate) -> Passed:
+    match command:
         case BenchStatus():
             return bench_status(event, tools)
         case CancelBench():
             return cancel_bench(event, tools)
         case StopRun():
             return stop_run(event, tools)
-        case Go() | Hint() | Focus() | SetBudget():
-            return steer(event, command, tools)

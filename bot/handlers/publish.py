@@ -8,19 +8,21 @@ pull request.
 from dataclasses import dataclass
 
 from bot.contract.load import Incumbents, dump_yaml, parse_yaml, validate
-from bot.errors import UsageError
+from bot.errors import GitHubError, UsageError
 from bot.evaluation import Evaluation
 from bot.github import sticky
 from bot.github.api import GitHub
 from bot.github.approvals import evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
 from bot.github.push import Change, Identity, Remote, append_files, list_files, push_files, read_files
+from bot.github.request import request_digest
 from bot.handlers.approve import approve
-from bot.handlers.asked import PROGRESS
+from bot.handlers.asked import GONE, PROGRESS
 from bot.handlers.evidence import EXAM, PUBLISHED, REPORT, exam_status, pooled, record_folder
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.report import influence
 from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
+from bot.sanitize import code_span
 from bot.verdict import Verdict, decide
 
 
@@ -36,10 +38,12 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What came of it: the pull request, if there is one, and the verdict over all runs."""
+    """What came of it: the pull request, if there is one, and the verdict over all runs. `void`: why nothing is
+    published."""
 
     pull: int | None
     verdict: Verdict | None
+    void: str = ""
 
 
 def publish(tools: Publisher) -> Published:
@@ -54,6 +58,8 @@ def publish(tools: Publisher) -> Published:
     runs = pooled(runs) if runs else runs
     evaluations = list(runs.values())
     verdict = decide(evaluations) if evaluations else None
+    if order.kind == "optimize" and (why := _withdrawn(order, tools.github)):
+        return _publish_nothing(order, why, verdict, tools)
     if order.kind != "optimize":
         if verdict is None or order.run_number not in runs:
             raise UsageError(f"the {order.kind} has no evaluation: the exam was not held")
@@ -61,6 +67,31 @@ def publish(tools: Publisher) -> Published:
     if candidate is None or verdict is None or verdict.kind not in PUBLISHED:
         return _publish_outcome(order, evaluations, verdict, tools)
     return _open(order, candidate, evaluations, verdict, tools)
+
+
+def _withdrawn(order: Order, github: GitHub) -> str:
+    """Why nobody asks for this run any more; empty when somebody does."""
+    try:
+        issue = github.issue(order.issue)
+    except GitHubError as error:
+        if error.status not in GONE:
+            raise
+        return "the issue is gone"
+    if issue.state != "open":
+        return "the issue was closed meanwhile"
+    if order.request_digest and request_digest(issue.title, issue.body) != order.request_digest:
+        return "the issue was edited meanwhile, so that what was done is not what it says now"
+    return ""
+
+
+def _publish_nothing(order: Order, why: str, verdict: Verdict | None, tools: Publisher) -> Published:
+    text = f"Void: {why}. Nothing of this run is published; label the issue again to start anew."
+    try:
+        sticky.upsert(tools.github, order.issue, PROGRESS, order.workflow_run, text)
+    except GitHubError as error:
+        if error.status not in GONE:
+            raise
+    return Published(None, verdict, why)
 
 
 def _open(
@@ -96,7 +127,7 @@ def _open(
     body = (
         f"A candidate for #{order.issue}, written by an agent and examined by the verifier of `{order.base_sha[:12]}`. "
         "The report is the comment below; the evidence is in "
-        f"`{record}/`. `/rerun-bench` measures again.\n"
+        f"`{record}/`. `/rerun-bench` measures again.\n{_for_reviewers(order)}"
     )
     pull = tools.github.open_pull(branch, order.base_branch, title, body)
     _report(order, facts, verdict, pull.number, head, tools)
@@ -108,6 +139,16 @@ def _open(
         f"`{verdict.kind.value}`: the candidate and its report are in #{pull.number}.",
     )
     return Published(pull.number, verdict)
+
+
+def _for_reviewers(order: Order) -> str:
+    """What the requester wants, which the exam does not look at, and what the issue hid from its readers."""
+    lines = [f"Worth merging, says the requester: {code_span(order.criteria, 1000)}"] if order.criteria else []
+    lines += [f"A call must be, which is not examined: {', '.join(order.rules)}"] if order.rules else []
+    if order.hidden:
+        shown = "; ".join(code_span(part.replace("<!", "‹!")) for part in order.hidden[:20])
+        lines.append(f"The issue held hidden text, which no model was shown: {shown}")
+    return "".join(f"\n- {line}" for line in lines) + ("\n" if lines else "")
 
 
 def _kept(name: str) -> bool:

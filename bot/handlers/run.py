@@ -45,7 +45,9 @@ class Order(Frozen):
     branch, or the one in the run folder that the report began with. `shards`: over so many runners an exam is spread;
     `workload` and `rounds`: what a rerun times, and how often. A `verify` has the `authors` of the kernel, who do
     not approve it; `assisted`: the bot opened the pull request, and people changed its branch. `workflow_run`: the run
-    of GitHub Actions that the gate was part of.
+    of GitHub Actions that the gate was part of. `attached`, `criteria`, `rules`, `hidden`: of the issue's request
+    (bot/github/request.py), whose digest tells whether it was edited since. Of an `optimize`, `authors` are who let it
+    go on.
     """
 
     kind: Literal["optimize", "rerun", "verify"]
@@ -55,8 +57,12 @@ class Order(Frozen):
     contract: str
     device: Device
     goal: str = ""
-    start: Literal["incumbent", "reference"] = "incumbent"
-    hidden_characters: int = 0
+    start: Literal["incumbent", "reference", "attached"] = "incumbent"
+    attached: str = ""
+    criteria: str = ""
+    rules: list[str] = []
+    hidden: list[str] = []
+    request_digest: str = ""
     requester: str
     base_branch: str
     base_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from bot.errors import GitHubError
 from bot.github.settings import Facts, Rule, Ruleset, Settings
-from bot.handlers.asked import LABEL
+from bot.handlers.asked import LABEL, NEEDS_INFO
 from bot.handlers.evidence import APPROVAL, EXAM
 
 ENVIRONMENT = "proctor-agent"
@@ -33,6 +33,7 @@ DEFAULTS: Mapping[str, str] = {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER":
 
 LABELS: Mapping[str, tuple[str, str]] = {
     LABEL: ("0e8a16", "Write and examine a faster kernel; counts when somebody with write permission adds it"),
+    NEEDS_INFO: ("fbca04", "The request lacks something; the bot's comment says what"),
 }
 """Colour and description."""
 

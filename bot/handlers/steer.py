@@ -1,4 +1,4 @@
-"""What people ask of an agent before its run: `/hint`, `/focus`, `/budget`, `/go`.
+"""What people ask of an agent before its run: `/hint`, `/focus`, `/budget`.
 
 The comments are the record: when the label starts a run, the gate reads them anew, as it reads the issue. A run that
 goes on cannot be reached, because its job has no right to read the repository; the answer says so.
@@ -10,9 +10,9 @@ from bot.contract.schema import Contract, Device
 from bot.errors import UsageError
 from bot.github.api import Comment
 from bot.github.claims import issue_branch
-from bot.github.commands import Focus, Go, Hint, SetBudget, read_command
+from bot.github.commands import Focus, Hint, SetBudget, read_command
 from bot.github.events import CommentCreated
-from bot.github.refusals import CLOSED, NOT_ON_ISSUE, NOTHING_WAITS, PULL_OPEN, REQUEST_FORM
+from bot.github.refusals import CLOSED, NOT_ON_ISSUE, PULL_OPEN, REQUEST_FORM
 from bot.github.request import Request, read_request
 from bot.handlers.asked import Gate, Passed, answer, check_workload, contract_of
 from bot.handlers.bench import bench_of, benches
@@ -23,7 +23,7 @@ HINTS = 5
 """The newest so many count: they stand before the request, and a model is shown 4,000 characters of both."""
 
 
-def steer(event: CommentCreated, command: Go | Hint | Focus | SetBudget, tools: Gate) -> Passed:
+def steer(event: CommentCreated, command: Hint | Focus | SetBudget, tools: Gate) -> Passed:
     """Say what will come of it.
 
     Raises:
@@ -32,8 +32,6 @@ def steer(event: CommentCreated, command: Go | Hint | Focus | SetBudget, tools: 
     name = command.USAGE.split()[0]
     if event.on_pull:
         raise NOT_ON_ISSUE.error(command=name)
-    if isinstance(command, Go):
-        raise NOTHING_WAITS.error()
     if not event.is_open:
         raise CLOSED.error(what="issue", act="comment")
     github = tools.github

@@ -43,6 +43,13 @@ def percent(fraction: float | None) -> str:
     return MISSING if fraction is None else f"{significant(100 * fraction, 2)} %"
 
 
+def duration(seconds: float | None) -> str:
+    """`46 s`, `12 min`."""
+    if seconds is None:
+        return MISSING
+    return f"{significant(seconds, 2)} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
 def units(value: float | None) -> str:
     """An error in noise units, two digits."""
     return MISSING if value is None else significant(value, 2)

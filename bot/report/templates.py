@@ -78,6 +78,7 @@ def _environment() -> jinja2.Environment:
             "ms": _ours(figures.milliseconds),
             "ratio": _ours(figures.ratio),
             "interval": _ours(figures.interval),
+            "duration": _ours(figures.duration),
             "percent": _ours(figures.percent),
             "units": _ours(figures.units),
             "octaves": _ours(figures.octaves),

@@ -95,6 +95,7 @@ def test_a_label_on_an_issue_is_decoded_with_the_text_of_that_moment(tmp_path: P
         sender="Codertocat",
         sender_id=21031067,
         key="labeled-20190515T152018Z",
+        labels=("bug",),
     )
 
 

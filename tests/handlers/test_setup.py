@@ -50,8 +50,8 @@ def done(plan: Plan) -> list[str]:
 def test_an_administrator_sets_everything_up_once(line: Line, state: ForgeState):
     plan = plan_of(line)
     assert state.settings.writes == 0, "a plan is made by reading"
-    assert len(plan.changes) == 7
-    assert len(done(plan)) == 7
+    assert len(plan.changes) == 8
+    assert len(done(plan)) == 8
     settings = state.settings
     assert [label.name for label in state.labels()] == ["optimize"]
     assert settings.variables == {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER": "b200", "PROCTOR_DEVICE": "cuda"}
@@ -117,7 +117,7 @@ def test_a_workflow_token_does_what_it_can_and_the_rest_is_named(line: Line, sta
     assert {denied.needs for denied in plan.denied} == {"Variables: read", "Administration: read"}
     said: list[str] = []
     failed = carry_out(plan, said.append)
-    assert said == ["done: create the label `optimize`"]
+    assert said == ["done: create the label `optimize`", "done: create the label `needs-info`"]
     assert [denied.needs.partition(" (")[0] for denied in failed] == ["Administration: write"] * 2
     for text in [str(each) for each in [*plan.denied, *failed]]:
         assert "An administrator must act" in text
@@ -144,7 +144,7 @@ def test_a_failure_of_github_ends_it_and_a_second_run_goes_on(line: Line, state:
         carry_out(plan_of(line), lambda _: None)
     assert [label.name for label in state.labels()] == ["optimize"]
     line.faults.clear()
-    assert "create the label" not in "".join(done(plan_of(line)))
+    assert "create the label `optimize`" not in "".join(done(plan_of(line)))
     assert plan_of(line).changes == []
 
 
