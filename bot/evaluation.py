@@ -2,7 +2,7 @@
 people read it. Every figure in a report is computed from what stands here; times are integers in nanoseconds.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, model_validator
 
@@ -432,7 +432,17 @@ class Evaluation(Frozen):
 
     def digest(self) -> str:
         """SHA-256 of the canonical JSON of these facts."""
-        return digest.of_document(self.model_dump(mode="json"))
+        return digest.of_document(_told(self.model_dump(mode="json")))
+
+
+_ADDED = frozenset({"workload", "shard", "host_bound"})
+"""Fields that evaluations of before do not have: saying nothing, they do not change a digest that reports print."""
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _told(v) for k, v in value.items() if k not in _ADDED or v not in (None, [])}
+    return [_told(item) for item in value] if isinstance(value, list) else value
 
 
 class Attempt(Frozen):

@@ -428,4 +428,4 @@ def test_runs_of_one_workload_alone_are_no_improvement_and_beside_a_whole_one_th
     assert "no run timed every workload" in alone.reasons
     both = decide([evaluation(), part])
     assert both.kind == Kind.IMPROVED
-    assert {one.name: one.ratio.samples for one in both.cells if one.ratio}["mixed/fast"] == 40
+    assert {one.name: one.ratio.samples for one in both.cells if one.ratio}["mixed/fast"] == 2 * 40

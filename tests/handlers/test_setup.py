@@ -53,7 +53,7 @@ def test_an_administrator_sets_everything_up_once(line: Line, state: ForgeState)
     assert len(plan.changes) == 8
     assert len(done(plan)) == 8
     settings = state.settings
-    assert [label.name for label in state.labels()] == ["optimize"]
+    assert [label.name for label in state.labels()] == ["optimize", "needs-info"]
     assert settings.variables == {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER": "b200", "PROCTOR_DEVICE": "cuda"}
     assert settings.branch_policies == {ENVIRONMENT: ["main"]}
     assert settings.workflow_rights["can_approve_pull_request_reviews"] is True

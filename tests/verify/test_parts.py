@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from bot import digest
 from bot.contract.load import load_contract
 from bot.errors import UsageError
 from bot.evaluation import Job, Shard
@@ -11,6 +12,7 @@ from bot.launch import launch
 from bot.verify.exam import Exam
 from bot.verify.oracle import load_oracle
 from bot.verify.plan import baseline_kernels, plan_checks, plan_stages, plan_turns
+from tests.report.builders import evaluation
 from tests.verify.conftest import CENTER, CONTRACTS, HONEST
 
 JOB = Job(contracts_dir=str(CONTRACTS), contract="center", candidate_name="torch_x.py", source=HONEST, mode="full")
@@ -73,3 +75,13 @@ def test_a_part_without_anything_to_score_is_refused() -> None:
 def test_there_is_no_third_of_two_shards() -> None:
     with pytest.raises(ValueError, match="no shard 3 of 2"):
         Shard(number=3, of=2)
+
+
+def test_what_an_evaluation_does_not_say_leaves_its_digest_as_it_was() -> None:
+    whole = evaluation()
+    before = whole.model_dump(mode="json", exclude={"workload", "shard"})
+    before["confirmation"] = {k: v for k, v in before["confirmation"].items() if k not in ("workload", "shard")}
+    for one in (before, before["confirmation"]):
+        one["cells"] = [{k: v for k, v in cell.items() if k != "host_bound"} for cell in one["cells"]]
+    assert whole.digest() == digest.of_document(before)
+    assert whole.model_copy(update={"workload": "packed"}).digest() != whole.digest()
