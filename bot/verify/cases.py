@@ -234,14 +234,31 @@ def make_case(
             case TensorInput() if name in recipe.absent:
                 inputs[name] = None
             case TensorInput():
-                source = static if spec.lifetime == "static" else stream
-                shape = contract.shape(spec, axes)
-                dist = bounded(recipe.draws[name], contract.bound(spec, axes))
-                inputs[name] = drawer.draw(dist, shape, spec.dtype, source.child("input", name))
+                shape, dist = contract.shape(spec, axes), bounded(recipe.draws[name], contract.bound(spec, axes))
+                if spec.lifetime == "static":
+                    inputs[name] = _drawn_once(drawer, dist, shape, spec.dtype, static.child("input", name))
+                else:
+                    inputs[name] = drawer.draw(dist, shape, spec.dtype, stream.child("input", name))
     needles = recipe.kind == "cell" and bool(stream.child("needles").below(NEEDLE_SHARE)[0])
     if needles:
         _add_needles(contract, axes, inputs, stream.child("needle"), drawer)
     return Case(recipe, axes, inputs, needles)
+
+
+STATICS_KEPT = 8
+"""So many inputs that keep their value are shared by the cases that have them: weights are gigabytes, and the calls of
+a round are drawn before it."""
+_statics: dict[tuple[str, str, tuple[int, ...], DType, Stream], Held] = {}
+
+
+def _drawn_once(drawer: Drawer, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream) -> Held:
+    """A static input; nobody writes into it."""
+    key = (type(drawer).__qualname__, repr(dist), shape, dtype, stream)
+    held = _statics.pop(key) if key in _statics else drawer.draw(dist, shape, dtype, stream)
+    if len(_statics) == STATICS_KEPT:
+        del _statics[next(iter(_statics))]
+    _statics[key] = held
+    return held
 
 
 def _list(value: int | list[int]) -> list[int]:

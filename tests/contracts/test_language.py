@@ -83,6 +83,19 @@ def test_a_size_that_is_no_multiple_is_refused_wherever_it_stands(tmp_path: Path
     assert "hidden[0].axes.I.choice[3]: 129 is no multiple of 128" in said
 
 
+def test_inputs_that_keep_their_value_are_drawn_once_and_shared():
+    contract = LOADED["moe_fp8_block_scale"].contract
+    recipe = cell_recipe(contract, contract.anchor("cpu"), "contest")
+    root = Stream.from_salt(b"s" * 32)
+    one, two, other = (
+        make_case(contract, recipe, root.child(i), static=root.child(of)).inputs
+        for i, of in enumerate(("static", "static", "other"))
+    )
+    assert one["gemm1_weights"] is two["gemm1_weights"]
+    assert not np.array_equal(one["gemm1_weights"], other["gemm1_weights"])  # type: ignore[arg-type]
+    assert not np.array_equal(one["hidden_states"], two["hidden_states"])  # type: ignore[arg-type]
+
+
 def test_integers_beyond_their_bound_are_told_where_they_are_drawn():
     loaded = LOADED["dsa_topk_indexer"]
     contract = loaded.contract.model_copy(
