@@ -103,6 +103,15 @@ class Page:
         return f"/approve {self.facts.approval[: digest.APPROVAL_DIGITS]}" if self.facts.approval else None
 
     @property
+    def host_bound(self) -> list[str]:
+        """Whose calls needed their process in their midst, and in how many cells."""
+        cells = [cell for run in self.runs for cell in run.cells]
+        names = {cell.name for cell in cells}
+        found = {who: {cell.name for cell in cells if who in cell.host_bound} for who in ("candidate", "baseline")}
+        titles = {"candidate": "the candidate", "baseline": "the bar"}
+        return [f"{titles[who]} in {len(held)} of {len(names)} cells" for who, held in found.items() if held]
+
+    @property
     def command(self) -> str:
         """The command that examines the same candidate again."""
         name = re.sub(r"[^A-Za-z0-9_]", "_", self.last.candidate_name.removesuffix(".py"))
