@@ -217,6 +217,13 @@ def post_comment(number: int) -> Created:
     return shapes.comment(state.site, comment, state.issue(number)), 201
 
 
+@rest.delete(f"{_REPO}/issues/comments/<int:comment_id>")
+def delete_comment(comment_id: int) -> tuple[str, int]:
+    """Remove a comment."""
+    the_state().delete_comment(g.login, comment_id)
+    return "", 204
+
+
 @rest.route(f"{_REPO}/issues/comments/<int:comment_id>", methods=["GET", "PATCH"])
 def comment_by_id(comment_id: int) -> Json:
     """Read or rewrite a comment."""

@@ -248,6 +248,17 @@ class ForgeState:
             self._emit_comment(emit, "edited", comment, changes={"body": {"from": before.body}})
             return comment
 
+    def delete_comment(self, as_: str | None, comment_id: int) -> None:
+        """Remove a comment: its author, or write and above."""
+        comment = self.comment_by_id(comment_id)
+        user = self.accounts.allow(as_, "read" if as_ == comment.user.login else "write")
+        with self._acting(user) as emit:
+            self._found(self._comments.get(comment_id))
+            self._emit_comment(emit, "deleted", comment)
+            del self._comments[comment_id]
+            issue = self.issue(comment.number)
+            self._store(replace(issue, comments=issue.comments - 1))
+
     def react(self, as_: str | None, on: Issue | Comment, content: str) -> Reaction:
         """React to an issue or comment; the same reaction twice is one."""
         user = self.accounts.allow(as_, "read")

@@ -206,6 +206,10 @@ class GitHub(Protocol):
         """Replace the text of a comment of ours."""
         ...
 
+    def delete_comment(self, comment_id: int) -> None:
+        """Remove a comment of ours; one that is gone is no error."""
+        ...
+
     def react(self, comment_id: int, content: Reaction) -> None:
         """React to a comment; the same reaction twice is one."""
         ...

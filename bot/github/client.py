@@ -196,6 +196,10 @@ class PyGitHub(GitHub):
         return self._again(lambda: _parse(Comment, self._request("PATCH", path, {"body": body}), "the comment"))
 
     @override
+    def delete_comment(self, comment_id: int) -> None:
+        self._remove(f"{self._root}/issues/comments/{comment_id}")
+
+    @override
     def react(self, comment_id: int, content: Reaction) -> None:
         path = f"{self._root}/issues/comments/{comment_id}/reactions"
         self._again(lambda: self._request("POST", path, {"content": content}))
@@ -305,7 +309,10 @@ class PyGitHub(GitHub):
 
     @override
     def remove_label(self, number: int, label: str) -> None:
-        path = f"{self._root}/issues/{number}/labels/{quote(label, safe='')}"
+        self._remove(f"{self._root}/issues/{number}/labels/{quote(label, safe='')}")
+
+    def _remove(self, path: str) -> None:
+        """Something that is gone afterwards, whoever removed it."""
         try:
             self._again(lambda: self._request("DELETE", path))
         except GitHubError as error:

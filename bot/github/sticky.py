@@ -12,7 +12,7 @@ from typing import Literal
 from bot.errors import GitHubError
 from bot.github.api import BODY_LIMIT, Comment, GitHub
 
-_MARKER = re.compile(r"<!-- proctor:([a-z][a-z-]{0,31}) run=(\d{1,19}) -->\s*\Z")
+_MARKER = re.compile(r"<!-- proctor:([a-z][a-z0-9-]{0,63}) run=(\d{1,19}) -->\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Ours is there and not newer."""
+    """Ours is there and is to say `body`: ours, or what a newer run wrote in a twin."""
 
     comment_id: int
     body: str
@@ -33,7 +33,7 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Ours is there and newer, or says the same already."""
+    """Ours is there and says what it should, or what a newer run did."""
 
     comment_id: int
     twins: tuple[int, ...]
@@ -41,7 +41,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """Where the comment is and what was done. `twins`: further comments of the kind that overlapping runs left."""
+    """Where the comment is and what was done. `twins`: others of the kind that overlapping runs left, now removed."""
 
     comment_id: int
     action: Literal["created", "updated", "kept"]
@@ -71,9 +71,9 @@ def plan(comments: Sequence[Comment], author: str, kind: str, run_number: int, b
         return Create(text)
     first, *others = sorted(found, key=lambda comment: comment.id)
     twins = tuple(comment.id for comment in others)
-    if max(found.values()) > run_number or first.body.strip() == text:
-        return Keep(first.id, twins)
-    return Update(first.id, text, twins)
+    newest = max(found, key=lambda comment: found[comment])
+    wanted = newest.body.strip() if found[newest] > run_number else text
+    return Keep(first.id, twins) if first.body.strip() == wanted else Update(first.id, wanted, twins)
 
 
 def upsert(github: GitHub, number: int, kind: str, run_number: int, body: str) -> Sticky:
@@ -93,6 +93,8 @@ def upsert(github: GitHub, number: int, kind: str, run_number: int, body: str) -
         step = Keep(created, ()) if isinstance(again, Create) else again
     if isinstance(step, Update):
         github.update_comment(step.comment_id, step.body)
+    for twin in step.twins:
+        github.delete_comment(twin)
     action: Literal["created", "updated", "kept"] = "updated" if isinstance(step, Update) else "kept"
     return Sticky(step.comment_id, "created" if step.comment_id == created else action, step.twins)
 

@@ -8,6 +8,7 @@ from typing import Literal
 from bot.contract.load import LoadedContract, contract_names, load_contract
 from bot.contract.schema import Device
 from bot.errors import DataError, GitHubError
+from bot.github import sticky
 from bot.github.api import GitHub
 from bot.github.claims import claim_ref
 from bot.github.events import CommentCreated
@@ -88,9 +89,9 @@ def admit(login: str, tools: Gate, act: str) -> None:
 
 
 def answer(event: CommentCreated, tools: Gate, reaction: Literal["+1", "confused"], text: str) -> Passed:
-    """One reaction and one comment."""
+    """One reaction and one comment, however often the event is delivered."""
     tools.github.react(event.comment_id, reaction)
-    tools.github.create_comment(event.number, text)
+    sticky.upsert(tools.github, event.number, f"answer-{event.comment_id}", 0, text)
     return Passed("answered")
 
 

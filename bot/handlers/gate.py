@@ -5,6 +5,7 @@ rocket when a run starts, thumbs up when it was done or answered, a puzzled face
 thumbs down alone for whoever may not, because an answer would let anybody make the bot write.
 """
 
+from bot.github import sticky
 from bot.github.commands import (
     Approve,
     BenchStatus,
@@ -99,7 +100,8 @@ def _labeled(event: IssueLabeled, tools: Gate) -> Passed:
             tools.github.remove_label(event.number, LABEL)
         elif refused.code in LACKING and NEEDS_INFO not in event.labels:
             tools.github.add_label(event.number, NEEDS_INFO)
-        tools.github.create_comment(event.number, f"Not started. {refused}")
+        kind = f"refusal-{event.sender_id}-{event.key.lower()}"
+        sticky.upsert(tools.github, event.number, kind, 0, f"Not started. {refused}")
         return Passed(f"refused: {refused.line}")
 
 

@@ -29,7 +29,7 @@ OPENAPI = ("@octokit/openapi@23.0.2", "package/generated/api.github.com.json")
 PAYLOADS = ("@octokit/webhooks-examples@7.6.1", "package/api.github.com/index.json")
 EVENTS = {
     "issues": ("opened", "edited", "labeled", "unlabeled", "closed", "reopened"),
-    "issue_comment": ("created", "edited"),
+    "issue_comment": ("created", "edited", "deleted"),
     "pull_request": ("opened", "edited", "labeled", "unlabeled", "synchronize", "closed", "reopened"),
     "pull_request_review": ("submitted", "dismissed"),
     "workflow_run": ("completed",),

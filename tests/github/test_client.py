@@ -261,11 +261,15 @@ def test_a_sticky_comment_is_created_then_updated_then_left_alone(github: GitHub
     assert (ours.id, ours.body) == (created.comment_id, marked("report", 2, "Second"))
 
 
-def test_twins_are_reported_and_the_oldest_is_kept_up_to_date(github: GitHub, state: ForgeState):
-    first, second = (state.comment(BOT, 1, marked("report", run, "old")) for run in (1, 2))
+@pytest.mark.parametrize(("theirs", "body"), [((1, 2), "new"), ((1, 5), "old 5"), ((5, 1), "old 5")])
+def test_of_twins_the_oldest_stays_and_says_what_the_newest_run_found(
+    github: GitHub, state: ForgeState, theirs: tuple[int, int], body: str
+):
+    first, second = (state.comment(BOT, 1, marked("report", run, f"old {run}")) for run in theirs)
     done = upsert(github, 1, "report", 3, "new")
-    assert (done.comment_id, done.action, done.twins) == (first.id, "updated", (second.id,))
-    assert state.comment_by_id(first.id).body == marked("report", 3, "new")
+    assert (done.comment_id, done.twins) == (first.id, (second.id,))
+    (left,) = state.comments(1)
+    assert (left.id, left.body) == (first.id, marked("report", max(3, *theirs), body))
 
 
 @pytest.mark.parametrize(("rival", "action", "text"), [(2, "updated", "ours"), (4, "kept", "rival")])
@@ -274,9 +278,20 @@ def test_two_runs_that_create_at_once_agree_on_the_oldest(
 ):
     line.overtake = ("POST", lambda: state.comment(BOT, 1, marked("report", rival, "rival")))
     done = upsert(github, 1, "report", 3, "ours")
-    oldest, twin = state.comments(1)
-    assert (done.comment_id, done.action, done.twins) == (oldest.id, action, (twin.id,))
-    assert oldest.body.startswith(text)
+    (left,) = state.comments(1)
+    assert (done.comment_id, done.action, len(done.twins)) == (left.id, action, 1)
+    assert left.body.startswith(text)
+
+
+@pytest.mark.parametrize("fault", [None, *UNKNOWN])
+def test_a_comment_is_removed_once_and_one_that_is_gone_is_no_error(
+    github: GitHub, state: ForgeState, line: Line, fault: Fault | None
+):
+    theirs = state.comment(BOT, 1, "twin").id
+    line.faults = {"DELETE": [fault]} if fault else {}
+    github.delete_comment(theirs)
+    github.delete_comment(theirs)
+    assert state.comments(1) == []
 
 
 @pytest.mark.parametrize("repo", ["", "acme", "acme/", "/kernels", "acme/kernels/x"])

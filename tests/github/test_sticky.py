@@ -28,9 +28,10 @@ def test_a_later_phase_or_run_updates_it():
     assert plan([report(7, 2)], BOT, "report", 3, "new") == Update(7, text, ())
 
 
-def test_a_newer_one_is_kept_even_when_a_twin_holds_it():
+def test_a_newer_one_is_kept_and_moves_to_the_oldest_when_a_twin_holds_it():
     assert plan([report(7, 4)], BOT, "report", 3, "new") == Keep(7, ())
-    assert plan([report(7, 1), report(9, 4)], BOT, "report", 3, "new") == Keep(7, (9,))
+    newer = report(9, 4)
+    assert plan([report(7, 1), newer], BOT, "report", 3, "new") == Update(7, newer.body, (9,))
 
 
 def test_the_same_text_is_not_written_again():
@@ -69,8 +70,9 @@ def test_the_newest_run_is_never_overwritten(found: list[tuple[int, int]], run: 
     match plan(comments, BOT, "report", run, "new"):
         case Create():
             assert not found
-        case Update(comment_id=chosen, twins=twins):
-            assert run >= max(by for _, by in found)
+        case Update(comment_id=chosen, twins=twins, body=body):
+            newest = max(run, *(by for _, by in found))
+            assert body.endswith(f"<!-- proctor:report run={newest} -->")
             assert sorted([chosen, *twins]) == sorted(number for number, _ in found)
             assert chosen == min(number for number, _ in found)
         case Keep(comment_id=chosen):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from bot.github import sticky
 from bot.handlers.gate import LABEL
 from tests.handlers.conftest import FORM, Town
 
@@ -20,9 +21,10 @@ def test_a_label_by_somebody_without_write_permission_is_refused_and_taken_away(
     passed, run = town.label(issue, "visitor")
     assert not passed.go
     assert not run.path.exists()
-    assert town.said(issue) == [
+    (said,) = town.said(issue)
+    assert sticky.unmarked(said) == (
         "Not started. `E_NOT_A_WRITER`: @visitor has no write permission here. Somebody who has can label the issue."
-    ]
+    )
     assert [label.name for label in town.github.issue(issue).labels] == []
 
 
