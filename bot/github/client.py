@@ -5,6 +5,7 @@ missing fields behind our back and check nothing; each method here is one reques
 A write that was answered by 5xx or not at all may have happened: it is looked for before it is sent once more.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from http import HTTPStatus
 from typing import Any, Literal, TypeVar
@@ -45,6 +46,8 @@ Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 TIMEOUT = 30
 RETRIES = 3
+SECONDARY_WAIT = 60
+"""Seconds that GitHub wants to be left alone for, when it does not say for how long."""
 RATE_LIMIT_WAIT = 120
 """Seconds. A job holds a runner while it waits, so a longer limit is reported instead."""
 
@@ -103,7 +106,7 @@ def connection(api_url: str, token: str) -> github.Github:
             total=RETRIES,
             backoff_factor=0.2,
             allowed_methods={"GET", "HEAD"},
-            secondary_rate_wait=60,
+            secondary_rate_wait=SECONDARY_WAIT,
             max_rate_limit_wait=RATE_LIMIT_WAIT,
         ),
         seconds_between_requests=DEFAULT_SECONDS_BETWEEN_REQUESTS if on_github else None,
@@ -364,11 +367,13 @@ class PyGitHub(GitHub):
     def _exchange(
         self, method: Method, path: str, document: dict[str, Any] | None, query: dict[str, str]
     ) -> tuple[dict[str, Any], Any]:
-        """One request; headers (names in lower case) and parsed body."""
+        """One request; headers (names in lower case) and parsed body. What GitHub puts off is sent again later."""
         try:
-            return self._requester.requestJsonAndCheck(method, path, parameters=query, input=document)
+            return self._patiently(
+                lambda: self._requester.requestJsonAndCheck(method, path, parameters=query, input=document)
+            )
         except GithubException as error:
-            detail = plain_line(f"{error.message or ''} {_details(error.data)}", 300)
+            detail = plain_line(_details(error), 300)
             raise GitHubError(
                 f"{method} {path}: {error.status} {detail}", status=error.status, retryable=_retryable(error)
             ) from None
@@ -377,6 +382,20 @@ class PyGitHub(GitHub):
         except (ValueError, RuntimeError) as error:
             # Not JSON, or a redirect to another host.
             raise GitHubError(f"{method} {path}: {plain_line(str(error))}") from None
+
+    def _patiently(self, send: Callable[[], T]) -> T:
+        """Wait as long as GitHub asks, if that is not too long. PyGithub does it for some of what it may repeat, and
+        writes are not among it; what a limit stopped did not happen, so that sending it again is sending it once.
+        """
+        for _ in range(RETRIES):
+            try:
+                return send()
+            except GithubException as error:
+                wait = _wait(error)
+                if wait is None or wait > RATE_LIMIT_WAIT:
+                    raise
+                time.sleep(wait)
+        return send()
 
     def _once(self, send: Callable[[], T], read_back: Callable[[], T | None]) -> T:
         """A write that must not happen twice; after an unknown outcome it is looked for first."""
@@ -407,15 +426,34 @@ def _unknown(error: GitHubError) -> bool:
     return no_answer or (error.status is not None and error.status >= HTTPStatus.INTERNAL_SERVER_ERROR)
 
 
+def _wait(error: GithubException) -> float | None:
+    """Seconds until GitHub wants to be asked again; None when no limit stopped the request.
+
+    https://docs.github.com/en/rest/using-the-rest-api/rate-limits-for-the-rest-api#exceeding-the-rate-limit
+    """
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
+    limited = error.status == HTTPStatus.TOO_MANY_REQUESTS or isinstance(error, github.RateLimitExceededException)
+    if not limited and not (error.status == HTTPStatus.FORBIDDEN and "retry-after" in headers):
+        return None
+    if headers.get("retry-after", "").isdecimal():
+        return float(headers["retry-after"])
+    if headers.get("x-ratelimit-remaining") == "0" and headers.get("x-ratelimit-reset", "").isdecimal():
+        return max(0.0, float(headers["x-ratelimit-reset"]) - time.time())
+    return SECONDARY_WAIT
+
+
 def _retryable(error: GithubException) -> bool:
     limited = isinstance(error, github.RateLimitExceededException) or error.status == HTTPStatus.TOO_MANY_REQUESTS
     return limited or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
 
 
-def _details(data: Any) -> str:
-    """GitHub's list of what is wrong, which the message (“Validation Failed”) leaves out."""
-    errors = data.get("errors") if isinstance(data, dict) else None
-    return "; ".join(str(e.get("message", e)) if isinstance(e, dict) else str(e) for e in errors or [])
+def _details(error: GithubException) -> str:
+    """GitHub's message, and its list of what is wrong, which the message (“Validation Failed”) leaves out."""
+    data = error.data if isinstance(error.data, dict) else {}
+    wrong = (
+        str(each.get("message", each)) if isinstance(each, dict) else str(each) for each in data.get("errors") or []
+    )
+    return f"{error.message or data.get('message') or ''} {'; '.join(wrong)}"
 
 
 def _same_text(stored: str, sent: str) -> bool:

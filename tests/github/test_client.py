@@ -1,6 +1,7 @@
 """The client against the forge, over HTTP, on a line that fails when told to."""
 
 import subprocess
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -281,6 +282,39 @@ def test_two_runs_that_create_at_once_agree_on_the_oldest(
     (left,) = state.comments(1)
     assert (done.comment_id, done.action, len(done.twins)) == (left.id, action, 1)
     assert left.body.startswith(text)
+
+
+LIMITED: list[Fault] = ["403 wait", "429 wait", "403 secondary", "429"]
+
+
+@pytest.mark.parametrize("fault", LIMITED)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_what_a_limit_stopped_is_sent_again_after_as_long_as_github_asks(
+    github: GitHub, state: ForgeState, line: Line, fault: Fault, method: str, monkeypatch: pytest.MonkeyPatch
+):
+    """With `Retry-After` a second here, without it a minute."""
+    waited: list[float] = []
+    monkeypatch.setattr(time, "sleep", waited.append)
+    line.faults = {method: [fault]}
+    github.comments(1)
+    github.create_comment(1, "once")
+    assert [comment.body for comment in state.comments(1)] == ["once"]
+    assert 1 <= sum(waited) <= 61
+    assert any(second >= (1 if "wait" in fault else 59) for second in waited)
+
+
+def test_a_limit_that_lasts_is_said_at_once(github: GitHub, state: ForgeState, line: Line):
+    line.faults = {"POST": ["403 limit"]}
+    with pytest.raises(GitHubError, match="rate limit") as caught:
+        github.create_comment(1, "never")
+    assert (caught.value.retryable, state.comments(1), line.sent("POST")) == (True, [], 1)
+
+
+def test_a_refusal_is_no_limit(github: GitHub, state: ForgeState, line: Line):
+    line.faults = {"POST": ["403 plain"]}
+    with pytest.raises(GitHubError, match="not accessible") as caught:
+        github.create_comment(1, "never")
+    assert (caught.value.retryable, line.sent("POST")) == (False, 1)
 
 
 @pytest.mark.parametrize("fault", [None, *UNKNOWN])
