@@ -110,7 +110,8 @@ def gate(
     _say(passed.why)
     if settings.output is not None:
         with settings.output.open("a", encoding="utf-8") as file:
-            file.write(f"go={'true' if passed.go else 'false'}\nshards={list(range(1, passed.shards + 1))}\n")
+            shards = list(range(1, passed.shards + 1))
+            file.write(f"go=true\nshards={shards}\n" if passed.go else "go=false\n")
 
 
 @app.command()
@@ -170,10 +171,14 @@ def publish(folder: RunOption = Path("run")) -> None:
     from bot.handlers.publish import Publisher  # noqa: PLC0415
     from bot.handlers.publish import publish as handle  # noqa: PLC0415
     from bot.handlers.run import RunFolder  # noqa: PLC0415
+    from bot.report.comment import render_full  # noqa: PLC0415
 
     settings = Settings.read(os.environ)
     author = Identity("Proctor", f"{settings.bot_login}@users.noreply.github.com")
     done = handle(Publisher(_github(settings), _remote(settings), RunFolder(folder), author))
+    if settings.summary is not None and done.facts is not None:
+        with settings.summary.open("a", encoding="utf-8") as file:
+            file.write(render_full(done.facts))
     if done.void:
         _say(f"nothing is published: {done.void}")
         return

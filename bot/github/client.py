@@ -21,6 +21,7 @@ from typing_extensions import override
 from bot.contract.load import problems_of
 from bot.errors import GitHubError, UsageError
 from bot.github.api import (
+    BODY_LIMIT,
     DESCRIPTION_LIMIT,
     Comment,
     Commit,
@@ -54,12 +55,21 @@ RATE_LIMIT_WAIT = 120
 COMPARED = 300
 """Files that a comparison lists at most: https://docs.github.com/en/rest/commits/commits#compare-two-commits"""
 
+TITLE_LIMIT = 256
+"""Characters of the title of an issue or pull request."""
+
 PAGES = 100
 """Pages of 100: an issue with more comments is no issue."""
 
 ACTIONS_LOGIN = "github-actions[bot]"
 UNFINISHED = ("requested", "waiting", "pending", "queued", "in_progress")
 """In the order in which a run passes through them, so that one that moves on meanwhile is not missed."""
+
+
+_HINTS = {
+    HTTPStatus.UNAUTHORIZED.value: "; the token is not valid, or not any more: repeat the run, which gets a new one",
+}
+"""What whoever reads a log does about an answer that does not say so itself."""
 
 
 class _Ref(Foreign):
@@ -162,7 +172,13 @@ class PyGitHub(GitHub):
 
     @override
     def default_branch(self) -> tuple[str, str]:
-        name = self._get(_Repository, self._root).default_branch
+        try:
+            name = self._get(_Repository, self._root).default_branch
+        except GitHubError as error:
+            if error.status != HTTPStatus.NOT_FOUND:
+                raise
+            gone = f"{error}; the repository was renamed, moved or deleted, or the token does not reach it"
+            raise GitHubError(gone, status=error.status) from None
         sha = self._ref(f"refs/heads/{name}")
         if sha is None:
             raise GitHubError(f"the default branch {plain_line(name)!r} has no commit")
@@ -234,7 +250,8 @@ class PyGitHub(GitHub):
     @override
     def open_pull(self, branch: str, base: str, title: str, body: str, *, draft: bool = False) -> Pull:
         def send() -> Pull:
-            document = {"head": branch, "base": base, "title": title, "body": body, "draft": draft}
+            texts = {"title": shorten(title, TITLE_LIMIT), "body": shorten(body, BODY_LIMIT)}
+            document = {"head": branch, "base": base, **texts, "draft": draft}
             try:
                 return _parse(Pull, self._request("POST", f"{self._root}/pulls", document), "the new pull request")
             except GitHubError as error:
@@ -373,7 +390,7 @@ class PyGitHub(GitHub):
                 lambda: self._requester.requestJsonAndCheck(method, path, parameters=query, input=document)
             )
         except GithubException as error:
-            detail = plain_line(_details(error), 300)
+            detail = plain_line(_details(error), 300) + _HINTS.get(error.status, "")
             raise GitHubError(
                 f"{method} {path}: {error.status} {detail}", status=error.status, retryable=_retryable(error)
             ) from None

@@ -26,6 +26,8 @@ GOAL_LIMIT = 4_000
 CRITERIA_LIMIT = 1_000
 HARDWARE_LIMIT = 100
 ANCHORS_LIMIT = 16
+SHOWN = 20
+"""Problems in an answer; a body has room for thousands."""
 
 RULES = {
     "can be captured in a CUDA graph": "graph-safe",
@@ -131,7 +133,9 @@ def read_request(body: str) -> Request:
     if _GOAL not in answers:
         problems.append(f"“{_GOAL}” is missing (its answer may be empty)")
     if problems:
-        listed = "\n".join(f"- {problem}" for problem in problems)
+        shown = list(dict.fromkeys(problems))
+        rest = [f"and {len(shown) - SHOWN} more"] if len(shown) > SHOWN else []
+        listed = "\n".join(f"- {problem}" for problem in [*shown[:SHOWN], *rest])
         raise UsageError(
             f"This issue is not a filled-in request form:\n\n{listed}\n\nThe form looks like this:\n\n{FORM}"
         )

@@ -95,6 +95,25 @@ def answer(event: CommentCreated, tools: Gate, reaction: Literal["+1", "confused
     return Passed("answered")
 
 
+def mute(error: GitHubError) -> bool:
+    """Whether GitHub lets nobody speak there: the issue is gone, or its conversation is locked."""
+    locked = error.status == HTTPStatus.FORBIDDEN and "locked" in str(error).casefold()
+    return locked or error.status in GONE
+
+
+def speak(github: GitHub, number: int, kind: str, run: int, body: str) -> None:
+    """Bring the comment of a kind up to date, where it can be: what else says the same is said all the same.
+
+    Raises:
+        GitHubError: GitHub did not do it for another reason than that nobody can speak there.
+    """
+    try:
+        sticky.upsert(github, number, kind, run, body)
+    except GitHubError as error:
+        if not mute(error):
+            raise
+
+
 def contract_of(project: Project, name: str) -> LoadedContract:
     """The contract of this name, as the default branch has it.
 

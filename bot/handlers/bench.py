@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from bot.errors import GitHubError
-from bot.github import sticky
 from bot.github.api import GitHub, Status, WorkflowJob, WorkflowRun
 from bot.github.events import CommentCreated
 from bot.github.refusals import NO_RUN, NOT_ON_ISSUE, NOT_ON_PULL
-from bot.handlers.asked import GONE, PROGRESS, Gate, Passed, answer
+from bot.handlers.asked import PROGRESS, Gate, Passed, answer, speak
 from bot.handlers.evidence import EXAM
 from bot.sanitize import code_span
 
@@ -125,7 +123,7 @@ def stop_run(event: CommentCreated, tools: Gate) -> Passed:
     if event.on_pull:
         raise NOT_ON_ISSUE.error(command="/stop")
     run = _end(event, tools)
-    sticky.upsert(tools.github, event.number, PROGRESS, run.run.id, f"Stopped by @{event.author}: {run.link}.")
+    speak(tools.github, event.number, PROGRESS, run.run.id, f"Stopped by @{event.author}: {run.link}.")
     text = f"{run.link} is being cancelled. What its agent wrote is lost; label the issue again to start anew."
     return answer(event, tools, "+1", text)
 
@@ -136,11 +134,7 @@ def withdrawn(number: int, why: str, tools: Gate) -> Passed:
     if mine is None or not tools.github.cancel_run(mine.run.id):
         return Passed("ignored: no run of this issue goes on")
     text = f"Stopped: {why}. Nothing of {mine.link} is published; label the issue again to start anew."
-    try:
-        sticky.upsert(tools.github, number, PROGRESS, mine.run.id, text)
-    except GitHubError as error:
-        if error.status not in GONE:
-            raise
+    speak(tools.github, number, PROGRESS, mine.run.id, text)
     return Passed(f"stopped run {mine.run.id}")
 
 

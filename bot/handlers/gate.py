@@ -5,6 +5,7 @@ rocket when a run starts, thumbs up when it was done or answered, a puzzled face
 thumbs down alone for whoever may not, because an answer would let anybody make the bot write.
 """
 
+from bot.errors import GitHubError
 from bot.github import sticky
 from bot.github.commands import (
     Approve,
@@ -35,7 +36,7 @@ from bot.github.events import (
 )
 from bot.github.refusals import NOT_A_WRITER, RefusedError
 from bot.handlers.approve import approved
-from bot.handlers.asked import LABEL, NEEDS_INFO, Gate, Passed, admit, answer
+from bot.handlers.asked import LABEL, NEEDS_INFO, Gate, Passed, admit, answer, mute
 from bot.handlers.bench import bench_status, cancel_bench, stop_run, withdrawn
 from bot.handlers.optimize import LACKING, go, optimize
 from bot.handlers.reconcile import reconcile_one
@@ -47,11 +48,20 @@ __all__ = ["LABEL", "Gate", "Passed", "gate"]
 
 
 def gate(event: Event, tools: Gate) -> Passed:
-    """Answer one event.
+    """Answer one event; where nobody can speak nothing starts.
 
     Raises:
         GitHubError: GitHub did not do what it should.
     """
+    try:
+        return _handled(event, tools)
+    except GitHubError as error:
+        if not mute(error):
+            raise
+        return Passed("not answered: the issue is gone or its conversation locked, so that nobody can speak there")
+
+
+def _handled(event: Event, tools: Gate) -> Passed:
     match event:
         case Ignored(reason=reason):
             return Passed(f"ignored: {reason}")

@@ -149,9 +149,9 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
     echo = render_echo(_understood(order, request, loaded, earlier, room, tools))
     waits = room is not None and room.ratio < LITTLE and asked.let_go_by is None
     first = _waiting(asked, room) if room is not None and waits else _working(order, request)
+    sticky.upsert(github, asked.number, PROGRESS, tools.run, f"{first}\n\n{echo}")
     if not waits:
         tools.folder.write_order(order)
-    sticky.upsert(github, asked.number, PROGRESS, tools.run, f"{first}\n\n{echo}")
     if waits:
         return Passed(f"waits for /go: headroom {room.ratio:.2f}" if room else "waits for /go")
     return Passed(f"optimize {request.contract} for issue {asked.number}", go=True, shards=order.shards)

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from bot.contract.load import Incumbents, dump_yaml, parse_yaml, validate
 from bot.errors import GitHubError, UsageError
 from bot.evaluation import Evaluation
-from bot.github import sticky
 from bot.github.api import GitHub
 from bot.github.approvals import evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
 from bot.github.push import Change, Identity, Remote, append_files, list_files, push_files, read_files
 from bot.github.request import request_digest
 from bot.handlers.approve import approve
-from bot.handlers.asked import GONE, PROGRESS
+from bot.handlers.asked import GONE, PROGRESS, speak
 from bot.handlers.evidence import EXAM, PUBLISHED, REPORT, exam_status, pooled, record_folder
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.report import influence
@@ -38,11 +37,12 @@ class Publisher:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What came of it: the pull request, if there is one, and the verdict over all runs. `void`: why nothing is
-    published."""
+    """What came of it: the pull request, if there is one, the verdict over all runs, and what the report speaks of.
+    `void`: why nothing is published."""
 
     pull: int | None
     verdict: Verdict | None
+    facts: ReportFacts | None = None
     void: str = ""
 
 
@@ -86,12 +86,8 @@ def _withdrawn(order: Order, github: GitHub) -> str:
 
 def _publish_nothing(order: Order, why: str, verdict: Verdict | None, tools: Publisher) -> Published:
     text = f"Void: {why}. Nothing of this run is published; label the issue again to start anew."
-    try:
-        sticky.upsert(tools.github, order.issue, PROGRESS, order.workflow_run, text)
-    except GitHubError as error:
-        if error.status not in GONE:
-            raise
-    return Published(None, verdict, why)
+    speak(tools.github, order.issue, PROGRESS, order.workflow_run, text)
+    return Published(None, verdict, void=why)
 
 
 def _open(
@@ -131,14 +127,14 @@ def _open(
     )
     pull = tools.github.open_pull(branch, order.base_branch, title, body)
     _report(order, facts, verdict, pull.number, head, tools)
-    sticky.upsert(
+    speak(
         tools.github,
         order.issue,
         PROGRESS,
         order.workflow_run,
         f"`{verdict.kind.value}`: the candidate and its report are in #{pull.number}.",
     )
-    return Published(pull.number, verdict)
+    return Published(pull.number, verdict, facts)
 
 
 def _for_reviewers(order: Order) -> str:
@@ -204,14 +200,14 @@ def _publish_rerun(order: Order, runs: dict[int, Evaluation], verdict: Verdict, 
         assisted=order.assisted,
     )
     _report(order.model_copy(update={"run_number": max(new)}), facts, verdict, order.number, head, tools)
-    return Published(order.number, verdict)
+    return Published(order.number, verdict, facts)
 
 
 def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, head: str, tools: Publisher) -> None:
     """Sticky comment, exam status, and the approval anew: a changed verdict voids what was approved."""
     digest = evidence_digest(facts.evaluations[-1], verdict, head)
     body = render_comment(facts.model_copy(update={"approval": digest, "pull": number}))
-    sticky.upsert(tools.github, number, REPORT, order.run_number, body)
+    speak(tools.github, number, REPORT, order.run_number, body)
     tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=order.assisted))
     approve(number, tools.github, tools.remote)
 
@@ -226,5 +222,5 @@ def _publish_outcome(
         run_number=order.run_number,
         issue=order.issue,
     )
-    sticky.upsert(tools.github, order.issue, PROGRESS, order.workflow_run, render_issue_outcome(facts))
-    return Published(None, verdict)
+    speak(tools.github, order.issue, PROGRESS, order.workflow_run, render_issue_outcome(facts))
+    return Published(None, verdict, facts)

@@ -16,6 +16,9 @@ from bot.verdict import Verdict
 COMMENT_LIMIT = 65_536 - 1_024
 """GitHub refuses a body above 65,536 characters; the rest is for hidden markers."""
 
+SUMMARY_BYTES = 1 << 20
+"""GitHub drops a step's summary of more: https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands"""
+
 _ROW_LIMITS = (200, 60, 20, 6, 1)
 _COLUMN_LIMIT = 6
 
@@ -103,13 +106,13 @@ class Page:
         return f"/approve {self.facts.approval[: digest.APPROVAL_DIGITS]}" if self.facts.approval else None
 
     @property
-    def host_bound(self) -> list[str]:
+    def host_bound(self) -> list[tuple[str, int]]:
         """Whose calls needed their process in their midst, and in how many cells."""
-        cells = [cell for run in self.runs for cell in run.cells]
-        names = {cell.name for cell in cells}
-        found = {who: {cell.name for cell in cells if who in cell.host_bound} for who in ("candidate", "baseline")}
-        titles = {"candidate": "the candidate", "baseline": "the bar"}
-        return [f"{titles[who]} in {len(held)} of {len(names)} cells" for who, held in found.items() if held]
+        found = {
+            "candidate": {cell.name for run in self.runs for cell in run.cells if "candidate" in cell.host_bound},
+            "bar": {cell.name for run in self.runs for cell in run.cells if "baseline" in cell.host_bound},
+        }
+        return [(who, len(cells)) for who, cells in found.items() if cells]
 
     @property
     def command(self) -> str:
@@ -127,6 +130,18 @@ def render_comment(facts: ReportFacts) -> str:
         ValueError: there is no evaluation to report.
     """
     return _report("comment.md.j2", facts)
+
+
+def render_full(facts: ReportFacts) -> str:
+    """The report at a length that a comment does not have, for a job's summary: every row where that fits."""
+    if facts.verdict is None or not facts.evaluations:
+        return render_issue_outcome(facts)
+    page = _page(facts, facts.verdict)
+    for limit in (10_000, *_ROW_LIMITS):
+        text = _rendered("comment.md.j2", page, limit)
+        if len(text.encode()) <= SUMMARY_BYTES:
+            return text
+    return render_comment(facts)
 
 
 def render_summary(facts: ReportFacts) -> str:
@@ -163,11 +178,15 @@ def _fitted(template: str, page: object) -> str:
     """Rendered with as many rows of each table as fit; the verdict stands first and is never cut."""
     text = ""
     for limit in _ROW_LIMITS:
-        rendered = templates.render(template, page=page, limit=limit, columns=_COLUMN_LIMIT)
-        text = re.sub(r"\n{3,}", "\n\n", rendered).strip() + "\n"
+        text = _rendered(template, page, limit)
         if len(text) <= COMMENT_LIMIT:
             break
     return sanitize.shorten(text, COMMENT_LIMIT)
+
+
+def _rendered(template: str, page: object, limit: int) -> str:
+    rendered = templates.render(template, page=page, limit=limit, columns=_COLUMN_LIMIT)
+    return re.sub(r"\n{3,}", "\n\n", rendered).strip() + "\n"
 
 
 def _page(facts: ReportFacts, verdict: Verdict) -> Page:

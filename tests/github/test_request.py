@@ -188,3 +188,13 @@ def test_a_fence_cannot_be_left_to_answer_another_field():
 def test_the_digest_is_of_what_is_asked_and_not_of_how_it_is_stored():
     assert request_digest("A  title", "a\r\nb\n") == request_digest("A title", "a\nb")
     assert len({request_digest("A", "b"), request_digest("Ab", ""), request_digest("A", "c")}) == 3
+
+
+def test_an_answer_stays_short_however_much_is_wrong():
+    ticks = "\n".join(f"- [x] rule {number}" for number in range(4000))
+    with pytest.raises(UsageError) as caught:
+        read_request("### Contract\n\nx\n\n" * 1000 + "### Deployment rules\n\n" + ticks)
+    said = str(caught.value)
+    assert len(said) < 5_000
+    assert "“Contract” stands twice" in said
+    assert re.search(r"- and \d{4} more\n", said)
