@@ -488,6 +488,6 @@ def test_mixed_is_an_acceptance_and_names_its_cells():
 
 def test_who_needs_the_host_in_mid_call_is_named():
     hosted = [cell("a", host_bound=["baseline"]), cell("b", host_bound=["baseline", "candidate"])]
-    shown = render_comment(report_facts(evaluation(cells=hosted)))
-    assert "the candidate in 1 of 2 cells and the bar in 2 of 2 cells could not" in shown
+    shown = render_comment(report_facts(evaluation("full", cells=hosted)))
+    assert "launches included: the candidate in 1 of 2 cells, the bar in 2 of 2 cells." in shown
     assert "in mid-call" not in render_comment(report_facts(evaluation(cells=[cell("a"), cell("b")])))

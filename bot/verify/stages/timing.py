@@ -27,17 +27,17 @@ from bot.verify.start import gpu_state
 
 WARM_UPS = 2
 """Calls of each side per cell that are checked but not counted."""
-FULL_SHARE: dict[Device, float] = {"cpu": 0.25, "cuda": 0.1}
-"""Share of timed calls compared with the oracle in full, at least one a round and cell. The comparison with the bar has
-to be wider (compare.py), so this is what a kernel that is coarse in some timed calls must get past: one that is in half
-of 100 calls does with a probability of 0.875 ** 100, one in a million."""
-RESOLUTION_NS = 1_000_000
-"""Cells below this are unresolved on a CPU: our envelope costs 0.1 to 0.5 ms there and wanders."""
+FULL_SHARE: dict[Device, float] = {"cpu": 0.25, "cuda": 0.05}
+"""Share of a cell's timed calls compared with the oracle in full, at least one. The comparison with the bar has to be
+wider (pairs.py), so this is what a kernel that is coarse in some timed calls must get past: on a CPU one that is in
+half of 100 calls does with a probability of 0.875 ** 100, one in a million; on a GPU, where a large call's expected
+values take half a second, one that is in half the calls of 18 cells does with 0.5 ** 18, four in a million."""
+RESOLUTION_NS: dict[Device, int] = {"cpu": 1_000_000, "cuda": 0}
+"""Cells below this are unresolved: on a CPU our envelope costs 0.1 to 0.5 ms and wanders. On a GPU it costs 25 to 30
+µs, steadily, in which a candidate could hide 10 at most; and a gain must exceed that whole cost as a share of the bar's
+time (verdict.py), however short the cell."""
 
-OVERHEADS = 3
-"""On a GPU cells below so many times what an empty call costs are unresolved: a third of their time is the call's."""
-
-DISTURBED = 1.25
+DISTURBED_NS = 250_000
 LOST_SHARE = 0.25
 """A cell that loses more of its calls than this was not measured."""
 
@@ -109,12 +109,9 @@ def _timing(exam: Exam) -> Outcome:
 def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
     recipe = cell_recipe(exam.contract, workload, regime)
     stream = timed_stream(exam, recipe)
-    calls = WARM_UPS + PAIRS[exam.job.mode]
-    secret = {
-        (number, call)
-        for number in range(rounds_of(exam))
-        for call in stream.child("full", number).shuffled(calls)[: max(1, round(calls * FULL_SHARE[exam.device]))]
-    }
+    calls = [(number, call) for number in range(rounds_of(exam)) for call in range(WARM_UPS + PAIRS[exam.job.mode])]
+    order = stream.child("full").shuffled(len(calls))
+    secret = {calls[place] for place in order[: max(1, round(len(calls) * FULL_SHARE[exam.device]))]}
     return _Measured(workload, regime, recipe, stream, frozenset(secret))
 
 
@@ -225,11 +222,12 @@ def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "base
 
 
 def disturbed(flushes: Sequence[tuple[int, int]], quiet_ns: int) -> set[int]:
-    """The pairs of calls before which something else was at work on the device: what empties its cache takes the same
-    time again and again, 2 % from the middle to the 95th percentile, unless it must take turns. `quiet_ns` is from
-    before candidate code was loaded: one that keeps the device busy all along would make its own times the usual ones.
+    """The pairs of calls before which something else was at work on the device: what empties its cache takes 0.51 to
+    0.64 ms of the host's time, from least to 95th percentile, unless it must take turns, and for a turn the device
+    changes twice between processes, 0.15 ms each. `quiet_ns` is from before candidate code was loaded: one that keeps
+    the device busy all along would make its own times the usual ones.
     """
-    return {number for number, pair in enumerate(flushes) if quiet_ns and max(pair) > DISTURBED * quiet_ns}
+    return {number for number, pair in enumerate(flushes) if quiet_ns and max(pair) > quiet_ns + DISTURBED_NS}
 
 
 def _slots(cell: _Measured, worker: Worker, *, ours: bool) -> list[Slot]:
@@ -315,7 +313,7 @@ def _state(exam: Exam, cell: _Measured) -> tuple[Literal["resolved", "unresolved
     if cell.lost > LOST_SHARE * cell.timed or not times:
         return "invalid", f"something else was at work on the device before {cell.lost} of {cell.timed} pairs of calls"
     median = statistics.median(times)
-    least = RESOLUTION_NS if exam.device == "cpu" else OVERHEADS * exam.overhead_ns
+    least = RESOLUTION_NS[exam.device]
     if median >= least:
         return "resolved", ""
     return "unresolved", f"median {median / 1e6:.3f} ms, and the clock resolves {least / 1e6:.3f} ms"
