@@ -98,8 +98,9 @@ class _Parser:
             arguments.append(self.either())
             self._take(",")
         match name, arguments:
-            case "contains", [str() as whole, str() as part]:
-                return part.lower() in whole.lower()
+            case "contains", [str() | None as whole, str() as part]:
+                # What is not there is the empty text.
+                return part.lower() in (whole or "").lower()
             case "fromJSON", [str() as text]:
                 try:
                     return json.loads(text)

@@ -26,6 +26,8 @@ CONTEXTS = {
         ("!vars.B", True),
         ("(vars.B || vars.A) == 'x'", True),
         ("contains(github.event.comment.body, '/help')", True),
+        ("contains(github.event.review.body, '/go')", False),
+        ("fromJSON('[1, 2]')", [1, 2]),
         ("always()", True),
         ("true", True),
     ],
@@ -34,7 +36,7 @@ def test_expressions_have_githubs_value(expression: str, value: object) -> None:
     assert evaluate(expression, CONTEXTS) == value
 
 
-@pytest.mark.parametrize("expression", ["a ==", "hashFiles('x')", "a b", "1 + 1", "", "(a"])
+@pytest.mark.parametrize("expression", ["a ==", "hashFiles('x')", "fromJSON('[')", "a b", "1 + 1", "", "(a"])
 def test_what_is_not_known_is_refused(expression: str) -> None:
     with pytest.raises(UsageError):
         evaluate(expression, CONTEXTS)
