@@ -110,8 +110,8 @@ def gate(
     _say(passed.why)
     if settings.output is not None:
         with settings.output.open("a", encoding="utf-8") as file:
-            shards = list(range(1, passed.shards + 1))
-            file.write(f"go=true\nshards={shards}\n" if passed.go else "go=false\n")
+            numbers = list(range(1, passed.shards + 1))
+            file.write(f"go=true\nshards={numbers}\n" if passed.go else "go=false\n")
 
 
 @app.command()
@@ -125,6 +125,10 @@ def agent(
     seconds: Annotated[float, typer.Option(min=1, help="Most seconds.")] = 3600.0,
 ) -> None:
     """Second job: let an agent write candidates, each checked as it goes."""
+    from bot.agent.broker import needs_broker, run_without_key  # noqa: PLC0415
+
+    if needs_broker(model, os.environ):
+        raise typer.Exit(run_without_key([sys.executable, "-m", "bot", *sys.argv[1:]], os.environ))
     from bot.agent.task import Budget  # noqa: PLC0415
     from bot.evaluation import Preparation  # noqa: PLC0415
     from bot.handlers.agent import AgentTools  # noqa: PLC0415

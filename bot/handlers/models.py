@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bot import agent
+from bot.agent.broker import ADDRESS, KEY, WORD
 from bot.agent.claude import ClaudeModel
 from bot.agent.model import Model
 from bot.agent.replay import ReplayModel
 from bot.errors import UsageError
-
-KEY = "ANTHROPIC_API_KEY"
 
 
 def choose_model(name: str, contract: str, environment: Mapping[str, str]) -> Model:
@@ -20,9 +19,9 @@ def choose_model(name: str, contract: str, environment: Mapping[str, str]) -> Mo
     """
     kind, _, rest = name.partition(":")
     if kind == "anthropic" and rest:
-        if not environment.get(KEY):
+        if ADDRESS not in environment:
             raise UsageError(f"{name} needs {KEY} in the environment")
-        return ClaudeModel(rest, environment[KEY])
+        return ClaudeModel(rest, environment[WORD], base_url=environment[ADDRESS])
     if kind == "replay":
         journal = Path(rest) if rest else recording(contract)
         if not journal.is_file():
