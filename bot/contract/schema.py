@@ -266,6 +266,7 @@ class Contract(Frozen):
     inputs: dict[Name, TensorInput | ScalarInput]
     outputs: Annotated[dict[Name, Output], Field(min_length=1)]
     compute: Compute
+    may_use: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]] = []
     limits: dict[Name, Limit]
     draws: dict[Name, Distribution] = {}
     regimes: Annotated[dict[Name, Regime], Field(min_length=1)]

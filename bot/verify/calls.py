@@ -107,11 +107,14 @@ class Worker:
         start_cpus: set[int] | None = None,
         threads: int = 1,
         fork: bool = False,
+        packages: frozenset[str] = frozenset(),
     ) -> None:
-        """Start it; `ready()` waits for it. It stays on `cpus` once it is up, and may start up on `start_cpus` too."""
+        """Start it; `ready()` waits for it. It stays on `cpus` once it is up, and may start up on `start_cpus` too.
+        `packages`: distributions that it sees beside what the contract lets a candidate use."""
         self.contract = contract
         self.threads = threads
         self.fork = fork
+        self.packages = packages | frozenset(contract.may_use)
         self.cpus = cpus
         self.sandbox = self._sandbox(kind, cpus | (start_cpus or set()))
         self._slots: dict[int, Slot] = {}
@@ -123,7 +126,7 @@ class Worker:
         self._ready = False
 
     def _sandbox(self, kind: Kind, cpus: set[int]) -> Sandbox:
-        return Sandbox(kind, cpus=cpus, limits=Limits(), fork=self.fork)
+        return Sandbox(kind, cpus=cpus, limits=Limits(), fork=self.fork, packages=self.packages)
 
     def _lend(self, axes: Sizes, absent: frozenset[str]) -> Slot:
         return lend(self.contract, axes, absent, self._next_slot)

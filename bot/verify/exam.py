@@ -188,12 +188,15 @@ class Exam:
         return self.pool.pop(0) if self.pool else self.start_worker()
 
     def baseline_worker(self, kernel: Kernel) -> Worker:
-        """A worker for a baseline. On a GPU one of the contract's finds there what its compilers made before: to tune
-        themselves anew takes some of them minutes."""
-        declared = any(kernel is known and baseline for known, baseline in self.baselines_planned)
-        if self.device == "cpu" or not declared:
+        """A worker for a baseline. One of the contract's sees the package that it requires, and on a GPU finds what its
+        compilers made before: to tune themselves anew takes some of them minutes."""
+        declared = next((baseline for known, baseline in self.baselines_planned if known is kernel), None)
+        requires = None if declared is None else declared.requires
+        if declared is None or (self.device == "cpu" and requires is None):
             return self.worker()
-        return start_worker(self.contract, self.device, self.job.sandbox, ours=kernel.source)
+        packages = frozenset() if requires is None else frozenset({requires.distribution or requires.module})
+        source = None if self.device == "cpu" else kernel.source
+        return start_worker(self.contract, self.device, self.job.sandbox, ours=source, packages=packages)
 
     def house_worker(self) -> Worker:
         """A worker for kernels of ours."""

@@ -45,21 +45,29 @@ class GpuWorker(Worker):
     call_seconds = CALL_SECONDS
 
     def __init__(
-        self, contract: Contract, kind: Kind, cpus: set[int], *, start_cpus: set[int], cache: str | None = None
+        self,
+        contract: Contract,
+        kind: Kind,
+        cpus: set[int],
+        *,
+        start_cpus: set[int],
+        cache: str | None = None,
+        packages: frozenset[str] = frozenset(),
     ) -> None:
         """As any worker; `cache`: a folder for what compilers make, of kernels of ours."""
         self._cache, self._ours = cache, cache is not None
         self.host_bound: set[str] = set()
         self._met: frozenset[int] = frozenset()
         self._queued = False
-        super().__init__(contract, kind, cpus, start_cpus=start_cpus)
+        super().__init__(contract, kind, cpus, start_cpus=start_cpus, packages=packages)
 
     @override
     def _sandbox(self, kind: Kind, cpus: set[int]) -> Sandbox:
         # One processor each, and not the verifier's: a process that changes it finds the new one's caches cold, which
         # costs a call as much as a short kernel takes.
         self.cpus = {sorted(self.cpus)[next(_TURN) % len(self.cpus)]}
-        return Sandbox(kind, cpus=cpus, limits=LIMITS, fork=self.fork, gpu=replace(cuda.access(), cache=self._cache))
+        gpu = replace(cuda.access(), cache=self._cache)
+        return Sandbox(kind, cpus=cpus, limits=LIMITS, fork=self.fork, gpu=gpu, packages=self.packages)
 
     @override
     def _lend(self, axes: Sizes, absent: frozenset[str]) -> Slot:

@@ -60,10 +60,12 @@ class _FailedError(Exception):
 class Room:
     """A sandboxed program that answers one message with one message. Use as a context manager."""
 
-    def __init__(self, kind: Kind, modules: tuple[str, ...], cpu: set[int]) -> None:
-        """Start it; the first task waits for it."""
+    def __init__(
+        self, kind: Kind, modules: tuple[str, ...], cpu: set[int], packages: frozenset[str] = frozenset()
+    ) -> None:
+        """Start it; the first task waits for it. `packages`: distributions it sees beside the usual."""
         self._cpu = cpu
-        self._sandbox = Sandbox(kind, cpus=cpu, limits=Limits(), modules=modules)
+        self._sandbox = Sandbox(kind, cpus=cpu, limits=Limits(), modules=modules, packages=packages)
         self._up = False
 
     def _await(self) -> None:
@@ -158,7 +160,8 @@ def inspect(order: Inspection, loaded: LoadedContract) -> Inspected:
     """
     tools = find_tools()
     ours, theirs = cpus.split()
-    with Room(order.sandbox, BUILDER, theirs) as builder, Room(order.sandbox, READER, ours) as reader:
+    usable = frozenset(loaded.contract.may_use)
+    with Room(order.sandbox, BUILDER, theirs, usable) as builder, Room(order.sandbox, READER, ours) as reader:
         return examine(order, loaded.contract, builder, reader, tools)
 
 

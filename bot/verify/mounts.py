@@ -5,8 +5,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
+from bot.verify.packages import entries, places, site_packages
 from bot.verify.protocol import MODULES
 
 
@@ -37,7 +36,7 @@ class GpuAccess:
 
 def _import_paths() -> list[Path]:
     """Where packages are found. CuTe-DSL is reached through a .pth file, which Python does not read under -S."""
-    site = _site_packages()
+    site = site_packages()
     return [site, *(p for p in (site / "nvidia_cutlass_dsl" / "dsl_packages",) if p.is_dir())]
 
 
@@ -46,30 +45,32 @@ def root_of_ours() -> Path:
     return Path(__file__).resolve().parents[2]
 
 
-def _site_packages() -> Path:
-    return Path(psutil.__file__).resolve().parents[1]
-
-
 _CACHE = "/cache"
+_EMPTY_BYTES = "262144"
+"""What a folder that only holds mounts may take."""
 _COMPILER = ("/usr/bin", "/usr/libexec", "/usr/include", "/etc/alternatives")
 """Triton builds a launcher for each kernel with the system's C compiler."""
 
 
-def mounts_of(gpu: GpuAccess | None, modules: tuple[str, ...] = MODULES) -> list[tuple[str, str]]:
-    """The allow-list, (source, destination): Python, its packages, the system's libraries, the worker's modules; for a
-    GPU its driver and a C compiler too."""
-    prefix, site = Path(sys.base_prefix), _site_packages()
-    places = [Path("/usr/lib"), Path("/usr/lib64"), Path("/etc/ld.so.cache"), site]
+def mounts_of(
+    gpu: GpuAccess | None, modules: tuple[str, ...] = MODULES, packages: frozenset[str] = frozenset()
+) -> list[tuple[str, str]]:
+    """The allow-list in its order, (source, destination): Python, the system's libraries, for a GPU its driver and a C
+    compiler; then nothing (an empty source) where packages would be, those that may be seen, and the worker's modules.
+    """
+    prefix = Path(sys.base_prefix)
+    seen = [Path("/usr/lib"), Path("/usr/lib64"), Path("/etc/ld.so.cache")]
     if prefix == Path("/usr"):
-        places.append(Path(os.path.realpath(sys.executable)))
+        seen.append(Path(os.path.realpath(sys.executable)))
     else:
-        places.append(prefix)
-    places += [p for p in (Path("/lib"), Path("/lib64")) if p.is_dir() and not p.is_symlink()]
+        seen.append(prefix)
+    seen += [p for p in (Path("/lib"), Path("/lib64")) if p.is_dir() and not p.is_symlink()]
     if gpu is not None:
-        seen = [p for p in (Path(gpu.driver), *map(Path, _COMPILER)) if not any(p.is_relative_to(q) for q in places)]
-        places += seen
+        seen += [p for p in (Path(gpu.driver), *map(Path, _COMPILER)) if not any(p.is_relative_to(q) for q in seen)]
     cache = [(gpu.cache, _CACHE)] if gpu is not None and gpu.cache is not None else []
-    mounts = [(str(p), str(p)) for p in places if p.exists()] + cache
+    mounts = [(str(p), str(p)) for p in seen if p.exists()] + cache
+    mounts += [("", str(place)) for place in places()]
+    mounts += [(str(entry), str(entry)) for entry in entries(packages)]
     return mounts + [(str(root_of_ours() / module), f"/proctor/{module}") for module in modules]
 
 
@@ -108,8 +109,14 @@ def bwrap_arguments(
         *(word for name, value in environment(gpu).items() for word in ("--setenv", name, value)),
         *(word for node in (gpu.nodes if gpu else ()) for word in ("--dev-bind", node, node)),
     ]
-    for number, (_, destination) in enumerate(mounts):
-        arguments += ["--bind" if destination == _CACHE else "--ro-bind", f"STAGED:{number}", destination]
+    number = 0
+    for source, destination in mounts:
+        if source:
+            arguments += ["--bind" if destination == _CACHE else "--ro-bind", f"STAGED:{number}", destination]
+            number += 1
+        else:
+            arguments += ["--size", _EMPTY_BYTES, "--tmpfs", destination]
+    arguments += [word for source, destination in mounts if not source for word in ("--remount-ro", destination)]
     for link in ("/lib", "/lib64"):
         if Path(link).is_symlink():
             arguments += ["--symlink", str(Path(link).readlink()), link]

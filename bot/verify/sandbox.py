@@ -97,9 +97,10 @@ class Sandbox:
         fork: bool = False,
         gpu: GpuAccess | None = None,
         modules: tuple[str, ...] = MODULES,
+        packages: frozenset[str] = frozenset(),
     ) -> None:
         """Start the worker on any of `cpus`; it imports torch while the caller goes on. `modules`: the files of ours
-        that it sees, the last of them the program that it runs.
+        that it sees, the last of them the program that it runs; `packages`: distributions it sees beside the usual.
 
         Raises:
             InfrastructureError: the sandbox cannot be put up.
@@ -108,6 +109,7 @@ class Sandbox:
         self.limits = limits
         self.gpu = gpu
         self.modules = modules
+        self.packages = packages
         self.guards: frozenset[str] = frozenset()
         """Names of the guards that are up beyond those without which there is no sandbox at all."""
         self.stopped = False
@@ -144,7 +146,7 @@ class Sandbox:
         bwrap = shutil.which("bwrap")
         if bwrap is None:
             raise InfrastructureError("bubblewrap is missing: install the package `bubblewrap`, or use --sandbox none")
-        mounts = mounts_of(self.gpu, self.modules)
+        mounts = mounts_of(self.gpu, self.modules, self.packages)
         uid = _UIDS[0] + secrets.randbelow(_UIDS[1] - _UIDS[0]) if os.geteuid() == 0 else None
         limits = self.limits
         processes = limits.processes if uid is not None or _counts_per_namespace() else 0
@@ -153,7 +155,7 @@ class Sandbox:
         with seccomp_filter() as seccomp:
             order = {
                 "stage": self._stage,
-                "sources": [source for source, _ in mounts],
+                "sources": [source for source, _ in mounts if source],
                 "uid": uid,
                 "group": str(self._group.path) if self._group else None,
                 "limits": [limits.address_space, processes, limits.files, limits.file_size],

@@ -16,22 +16,29 @@ from bot.verify.sandbox import Kind
 
 
 def start_worker(
-    contract: Contract, device: Device, kind: Kind, *, fork: bool = False, ours: str | None = None
+    contract: Contract,
+    device: Device,
+    kind: Kind,
+    *,
+    fork: bool = False,
+    ours: str | None = None,
+    packages: frozenset[str] = frozenset(),
 ) -> Worker:
     """Start a worker; it gets ready by itself. One that forks is for kernels of ours, which always run on the CPU: CUDA
-    does not survive a fork. `ours`: the source of a baseline, whose compiled kernels a GPU's worker may keep.
+    does not survive a fork. `ours`: the source of a baseline, whose compiled kernels a GPU's worker may keep;
+    `packages`: distributions that it needs beside what a candidate may use.
 
     Raises:
         InfrastructureError: it cannot be started.
     """
     own, theirs = cpus.split()
     if device == "cpu" or fork:
-        return Worker(contract, kind, theirs, start_cpus=own, fork=fork)
+        return Worker(contract, kind, theirs, start_cpus=own, fork=fork, packages=packages)
     with _extra():
         from bot.verify.gpu_calls import GpuWorker  # noqa: PLC0415 - needs CUDA
 
     cache = None if ours is None else str(_cache_of(ours))
-    return GpuWorker(contract, kind, theirs, start_cpus=own, cache=cache)
+    return GpuWorker(contract, kind, theirs, start_cpus=own, cache=cache, packages=packages)
 
 
 @contextmanager
