@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: venv compilers demo serve test alone museum soak gpu-exam lint check clean
+.PHONY: venv compilers demo serve test alone museum interleavings soak gpu-exam lint check clean
 
 venv: $(VENV)/ready
 
@@ -47,6 +47,11 @@ alone: venv
 # Whole exams of 151 kernel files: every cheat of the museum, and every honest kernel.
 museum: venv
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m museum
+
+# So many stories of people, repeated deliveries and failing requests, one request at a time; some four seconds each.
+STORIES ?= 500
+interleavings: venv
+	PROCTOR_STORIES=$(STORIES) $(BIN)/python -m pytest -q -o timeout=0 tests/handlers/test_interleavings.py
 
 # Exams of the contracts' own kernels with N different salts, every hidden form of every control; keeps the counts.
 N ?= 20

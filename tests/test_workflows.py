@@ -89,6 +89,73 @@ def test_only_these_events_start_something() -> None:
     assert not any("pull_request_target" in str(trigger) for trigger in triggers.values())
 
 
+RIGHTS: dict[str, dict[str, dict[str, str]]] = {
+    "ci": {"test": {"contents": "read"}},
+    "optimize": {
+        "gate": {"contents": "write", "issues": "write", "pull-requests": "read"},
+        "agent": {},
+        "verify": {},
+        "publish": {"contents": "write", "issues": "write", "pull-requests": "write", "statuses": "write"},
+    },
+    "commands": {
+        "gate": dict.fromkeys(("actions", "contents", "issues", "pull-requests", "statuses"), "write"),
+        "verify": {},
+        "publish": {"contents": "write", "issues": "write", "pull-requests": "write", "statuses": "write"},
+    },
+    "verify": {"exam": {}},
+    "approve": {"wake": {}},
+    "approval": {
+        "approval": {"contents": "read", "issues": "write", "pull-requests": "write", "statuses": "write"},
+    },
+    "reconcile": {
+        "reconcile": {
+            "actions": "read",
+            "contents": "read",
+            "issues": "write",
+            "pull-requests": "write",
+            "statuses": "write",
+        },
+    },
+}
+"""act ignores permissions and concurrency, so that they are read here."""
+
+
+def test_each_job_may_do_what_it_needs_and_no_more() -> None:
+    assert {p.stem: {n: job["permissions"] for n, job in load(p)["jobs"].items()} for p in WORKFLOWS} == RIGHTS
+
+
+def test_what_must_not_overlap_does_not_and_nothing_that_waits_is_dropped() -> None:
+    """Without `queue: max` a third run that waits takes the place of the second."""
+    found = {path.stem: load(path).get("concurrency") for path in WORKFLOWS}
+    found |= {
+        f"{path.stem}.{name}": job["concurrency"]
+        for path in WORKFLOWS
+        for name, job in load(path)["jobs"].items()
+        if "concurrency" in job
+    }
+    assert {name: group for name, group in found.items() if group} == {
+        "ci": {"group": "ci-${{ github.ref }}", "cancel-in-progress": True},
+        "optimize": {
+            "group": "optimize-${{ github.event.issue.number }}",
+            "cancel-in-progress": False,
+            "queue": "max",
+        },
+        "commands.gate": {
+            "group": "commands-${{ github.event.issue.number }}",
+            "cancel-in-progress": False,
+            "queue": "max",
+        },
+        # One that waits is as good as many: it looks at everything.
+        "reconcile": {"group": "reconcile", "cancel-in-progress": False},
+    }
+
+
+def test_every_exception_to_a_linter_has_its_reason() -> None:
+    lines = [line for path in WORKFLOWS for line in path.read_text(encoding="utf-8").splitlines() if "ignore[" in line]
+    assert lines
+    assert all(re.search(r"# zizmor: ignore\[[a-z-]+\] \S+ \S+ \S+", line) for line in lines), lines
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -30,6 +30,7 @@ FILES_LIMIT = 500
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _OPERATION = re.compile(r"[a-z][a-z0-9_]{0,63}")
+_HEAD = re.compile(r"^ref: refs/heads/(\S+)\tHEAD\n([0-9a-f]{40})\tHEAD$", re.MULTILINE)
 _SHA = re.compile(r"[0-9a-f]{40}")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:/[A-Za-z0-9][A-Za-z0-9-]*)*")
 WAITS = (0.2, 1.0, 4.0)
@@ -154,6 +155,15 @@ def branch_tip(remote: Remote, branch: str) -> str | None:
     """
     _check_branch(branch)
     return _reader(remote).git.tip(branch)
+
+
+def default_branch(remote: Remote) -> tuple[str, str]:
+    """Name of the default branch and the commit at its tip.
+
+    Raises:
+        GitHubError: git could not ask, or the repository is empty.
+    """
+    return _reader(remote).git.head()
 
 
 def read_files(remote: Remote, sha: str, paths: Sequence[str]) -> dict[str, bytes]:
@@ -281,6 +291,14 @@ class _Git:
         listed = self._asked("ls-remote", "--quiet", "--", self._remote.url, f"refs/heads/{branch}").decode()
         refs = {name: sha for sha, _, name in (line.partition("\t") for line in listed.splitlines())}
         return refs.get(f"refs/heads/{branch}")
+
+    def head(self) -> tuple[str, str]:
+        """The branch that HEAD of the remote stands for, and its commit."""
+        listed = self._asked("ls-remote", "--quiet", "--symref", "--", self._remote.url, "HEAD").decode()
+        found = _HEAD.search(listed)
+        if found is None:
+            raise GitHubError("the default branch of the repository has no commit")
+        return found[1], found[2]
 
     def push(self, commit: str, branch: str, lease: str | None) -> None:
         """Point a branch of the remote to a commit, if it points to `lease`; None: if there is no such branch."""

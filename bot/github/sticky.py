@@ -76,14 +76,16 @@ def plan(comments: Sequence[Comment], author: str, kind: str, run_number: int, b
     return Keep(first.id, twins) if first.body.strip() == wanted else Update(first.id, wanted, twins)
 
 
-def upsert(github: GitHub, number: int, kind: str, run_number: int, body: str) -> Sticky:
-    """Bring the comment of this kind up to date.
+def upsert(
+    github: GitHub, number: int, kind: str, run_number: int, body: str, known: Sequence[Comment] | None = None
+) -> Sticky:
+    """Bring the comment of this kind up to date. `known`: the comments there, if they have just been read.
 
     Raises:
         GitHubError: the body is too long, or GitHub did not do it.
     """
     author = github.bot_login()
-    step = plan(github.comments(number), author, kind, run_number, body)
+    step = plan(github.comments(number) if known is None else known, author, kind, run_number, body)
     created = None
     if isinstance(step, Create):
         created = github.create_comment(number, step.body).id

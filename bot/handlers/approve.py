@@ -120,7 +120,7 @@ def _still_valid(pull: Pull, record: Record, github: GitHub, remote: Remote) -> 
 
 def _record(pull: Pull, github: GitHub, remote: Remote) -> Record:
     files = github.pull_files(pull.number)
-    if untouched(pull, github):
+    if untouched(pull, github, github.statuses(pull.head_sha)):
         operation = operation_of([file.path for file in files])
         try:
             return load_record(pull, operation, remote)

@@ -14,7 +14,7 @@ from bot.contract.load import Incumbents, parse_yaml, validate
 from bot.contract.schema import Device
 from bot.errors import UsageError
 from bot.evaluation import AgentRun, BaselineSource, Evaluation
-from bot.github.api import GHOST, GitHub, Pull, PullFile, StatusState
+from bot.github.api import GHOST, GitHub, Pull, PullFile, Status, StatusState
 from bot.github.approvals import Evidence, evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_of
 from bot.github.push import Remote, branch_tip, list_files, read_files
@@ -180,7 +180,7 @@ def _number(path: str) -> int:
     return int(stem) if stem.isascii() and stem.isdecimal() and len(stem) < 7 else 0
 
 
-def untouched(pull: Pull, github: GitHub) -> bool:
+def untouched(pull: Pull, github: GitHub, statuses: Sequence[Status]) -> bool:
     """Whether the head is what the bot opened the pull request with: its one commit, on which it spoke first.
 
     An address in a commit proves nothing, for anybody can write it. But the first that the bot says of what it opens is
@@ -192,7 +192,7 @@ def untouched(pull: Pull, github: GitHub) -> bool:
     commits = github.commits(pull.number)
     if len(commits) != 1 or {commits[0].author_email, commits[0].committer_email} != {address}:
         return False
-    said = [s for s in github.statuses(pull.head_sha) if s.context == EXAM and s.creator == github.bot_login()]
+    said = [s for s in statuses if s.context == EXAM and s.creator == github.bot_login()]
     return bool(said) and said[-1].state == "success" and said[-1].description.startswith(tuple(PUBLISHED))
 
 

@@ -15,6 +15,7 @@ from bot.github import sticky
 from bot.github.api import Comment
 from bot.github.claims import issue_branch
 from bot.github.events import CommentCreated, IssueLabeled
+from bot.github.push import default_branch
 from bot.github.refusals import (
     CLOSED,
     CONTRACT_BROKEN,
@@ -115,7 +116,7 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
     loaded = contract_of(tools.project, request.contract)
     for name in request.anchors:
         check_workload(loaded, name, tools.device)
-    branch, sha = github.default_branch()
+    branch, sha = default_branch(tools.remote)
     there = github.find_pull(issue_branch(asked.number))
     if there is not None:
         raise PULL_OPEN.error(pull=there.number)
@@ -149,7 +150,7 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
     echo = render_echo(_understood(order, request, loaded, earlier, room, tools))
     waits = room is not None and room.ratio < LITTLE and asked.let_go_by is None
     first = _waiting(asked, room) if room is not None and waits else _working(order, request)
-    sticky.upsert(github, asked.number, PROGRESS, tools.run, f"{first}\n\n{echo}")
+    sticky.upsert(github, asked.number, PROGRESS, tools.run, f"{first}\n\n{echo}", comments)
     if not waits:
         tools.folder.write_order(order)
     if waits:

@@ -4,12 +4,15 @@ The first measures once more what the bot opened, and pools. The second examines
 the bot that people have changed: its record is the bot's own, on the branch of evidence.
 """
 
+from collections.abc import Sequence
+
 from bot import digest
 from bot.errors import UsageError
-from bot.github.api import GitHub, Pull
+from bot.github.api import GitHub, Pull, Status
 from bot.github.claims import issue_of
 from bot.github.commands import RerunBench
 from bot.github.events import CommentCreated
+from bot.github.push import default_branch
 from bot.github.refusals import (
     ASSISTED,
     CLOSED,
@@ -48,9 +51,10 @@ def rerun(event: CommentCreated, command: RerunBench, tools: Gate) -> Passed:
     pull = _pull(event, "/rerun-bench", tools.github)
     if pull.author != tools.github.bot_login() or issue_of(pull.head_ref) is None:
         raise NOT_OURS.error()
-    if not untouched(pull, tools.github):
+    said = tools.github.statuses(pull.head_sha)
+    if not untouched(pull, tools.github, said):
         raise ASSISTED.error()
-    return _again(event, pull, command, tools)
+    return _again(event, pull, command, said, tools)
 
 
 def verify(event: CommentCreated, tools: Gate) -> Passed:
@@ -61,8 +65,10 @@ def verify(event: CommentCreated, tools: Gate) -> Passed:
     """
     github = tools.github
     pull = _pull(event, "/verify", github)
-    if untouched(pull, github):
-        return _again(event, pull, RerunBench(), tools)
+    said = github.statuses(pull.head_sha)
+    if untouched(pull, github, said):
+        return _again(event, pull, RerunBench(), said, tools)
+    _alone(event, tools)
     by_bot = pull.author == github.bot_login()
     candidate = read_kernel(tools.remote, pull.head_sha, kernel_of(github.pull_files(pull.number), by_bot=by_bot))
     operation = candidate.path.split("/")[1]
@@ -73,7 +79,7 @@ def verify(event: CommentCreated, tools: Gate) -> Passed:
         raise NO_RECORD.error(detail=code_span(plain_line(str(error)))) from None
     if record is not None and record.evaluations[-1].contract_digest != loaded.digest:
         record = None
-    _, base_sha = github.default_branch()
+    _, base_sha = default_branch(tools.remote)
     order = Order(
         kind="verify",
         repo=event.repo,
@@ -104,8 +110,12 @@ def _pull(event: CommentCreated, command: str, github: GitHub) -> Pull:
     return pull
 
 
-def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) -> Passed:
+def _again(event: CommentCreated, pull: Pull, command: RerunBench, said: Sequence[Status], tools: Gate) -> Passed:
     github = tools.github
+    # The head has been the same since the pull request was opened: what it says of an exam is all there is to know.
+    newest = next((status for status in said if status.context == EXAM and status.creator == github.bot_login()), None)
+    if newest is not None and newest.state == "pending":
+        _alone(event, tools)
     path = kernel_of(github.pull_files(pull.number), by_bot=True)
     loaded = contract_of(tools.project, path.split("/")[1])
     if command.workload is not None:
@@ -119,7 +129,7 @@ def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) 
         raise CONTRACT_CHANGED.error()
     if command.workload is not None and record.evaluations[-1].judge_digest != digest.of_judge():
         raise JUDGE_CHANGED.error()
-    _, base_sha = github.default_branch()
+    _, base_sha = default_branch(tools.remote)
     order = record.order.model_copy(
         update={
             "kind": "rerun",
@@ -138,17 +148,26 @@ def _again(event: CommentCreated, pull: Pull, command: RerunBench, tools: Gate) 
     return _start(event, order, candidate, record, tools)
 
 
-def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Record | None, tools: Gate) -> Passed:
-    """Unless one goes on: claim, write what the next job needs, and say on the head that an exam goes on."""
-    github, folder = tools.github, tools.folder
-    going = bench_of(benches(github), event.number, "commands")
+def _alone(event: CommentCreated, tools: Gate) -> None:
+    """Nothing, when no exam of this pull request goes on.
+
+    Raises:
+        RefusedError: one does.
+    """
+    going = bench_of(benches(tools.github), event.number, "commands")
     if going is not None:
         raise RUN_GOES_ON.error(run=going.link, what="pull request", stop="/cancel-bench")
+
+
+def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Record | None, tools: Gate) -> Passed:
+    """Claim, write what the next job needs, and say on the head that an exam goes on."""
+    github, folder = tools.github, tools.folder
     began = record.order.base_sha if record is not None else order.base_sha
     then = incumbent_at(tools.remote, began, order.contract, order.device) if order.against == "report" else None
+    # Twice is once, so that whoever asked need not wait for the claim.
+    github.react(event.comment_id, "rocket")
     if not github.claim(tools.claim_of(event.number, event.key), order.base_sha):
         return Passed("ignored: this event has been handled")
-    github.react(event.comment_id, "rocket")
     folder.write_order(order.model_copy(update={"workflow_run": tools.run}))
     folder.write_candidate(candidate)
     if then is not None:

@@ -26,7 +26,7 @@ from tests.github.flaky import Fault
 from tests.handlers.interleaved import City, city
 
 STORIES = int(os.environ.get("PROCTOR_STORIES", "25"))
-"""Some three seconds each."""
+"""Some four seconds each."""
 FAULTS: list[Fault] = ["502 after", "502 instead", "drop after", "drop instead", "403 wait", "429 wait", "stale"]
 WRITERS = {"maintainer", "reviewer"}
 COMMANDS = [

@@ -1,0 +1,63 @@
+"""How many requests of GitHub's interface an answer costs: a rate limit is shared by all that a repository runs."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.github.flaky import Request
+from tests.handlers.interleaved import City, Run, city
+
+ACKNOWLEDGED = 6
+RERUN = 25
+
+
+@pytest.fixture
+def place() -> Iterator[City]:
+    """A city with one pull request of the bot's."""
+    with city() as place:
+        place.open_issue()
+        asks(place, "maintainer", "issues/1/labels", labels=["optimize"])
+        yield place
+
+
+def asks(place: City, who: str, path: str, **body: object) -> Run:
+    """Somebody asks, and the run that this starts goes to its end."""
+    (run,) = place.acts(lambda: place.person(who).post(path, **body))
+    place.drain()
+    assert run.error is None
+    return run
+
+
+def requests(run: Run) -> list[Request]:
+    """What went to the interface; git's own requests do not count there."""
+    return [request for request in run.sent if ".git/" not in request.path]
+
+
+def until_answered(run: Run) -> int:
+    """Requests up to and with the one that people see first: a reaction or a comment."""
+    seen = ("/reactions", "/comments")
+    numbers = (n for n, r in enumerate(requests(run), 1) if r.method == "POST" and r.path.endswith(seen))
+    return next(numbers)
+
+
+def test_a_label_is_answered_soon(place: City) -> None:
+    (labelled,) = place.runs
+    assert until_answered(labelled) <= ACKNOWLEDGED
+    (again,) = [asks(place, "visitor", f"issues/{place.open_issue()}/labels", labels=["optimize"])]
+    assert "E_NOT_A_WRITER" in again.why
+
+
+@pytest.mark.parametrize("text", ["/rerun-bench", "/help", "/nonsense", "/rerun-bench n=99", "/focus center"])
+def test_a_command_is_answered_soon(place: City, text: str) -> None:
+    assert until_answered(asks(place, "maintainer", "issues/2/comments", body=text)) <= ACKNOWLEDGED
+
+
+@pytest.mark.parametrize("text", ["/rerun-bench", "/approve 0123456789abcdef"])
+def test_whoever_may_not_costs_two_requests(place: City, text: str) -> None:
+    assert len(requests(asks(place, "visitor", "issues/2/comments", body=text))) == 2
+
+
+def test_a_rerun_costs_few_requests_from_end_to_end(place: City) -> None:
+    run = asks(place, "maintainer", "issues/2/comments", body="/rerun-bench")
+    assert run.why == "run 2 of pull request 2"
+    assert len(requests(run)) <= RERUN
