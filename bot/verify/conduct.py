@@ -28,7 +28,7 @@ from bot.verify.stages.baselines import screen_baselines
 from bot.verify.stages.build import build
 from bot.verify.stages.controls import HOUSES, controls
 from bot.verify.stages.timing import timing
-from bot.verify.start import drawer_for, gpu_facts
+from bot.verify.start import drawer_for, gpu_facts, turn_on
 from bot.verify.variants import draw_variants
 
 VARIANT_SHARE = 0.25
@@ -169,7 +169,13 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
 
 
 def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
-    """All stages; returns what refused the candidate."""
+    """All stages; returns what refused the candidate. The device is ours until controls begin, which need none."""
+    with contextlib.ExitStack() as turn:
+        turn.enter_context(turn_on(exam.device, lambda text: exam.progress("build", 0, text)))
+        return _stages(exam, before_controls, turn)
+
+
+def _stages(exam: Exam, before_controls: Callable[[], None], turn: contextlib.ExitStack) -> Refusal | None:
     own_workers = exam.planned("timing") and exam.job.mode in {"full", "exam"}
     if own_workers:
         exam.prewarm(len(exam.baselines_planned) if exam.device == "cpu" else 0, houses=0)
@@ -184,8 +190,10 @@ def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
         if refusal is None and names == ("relations",) and own_workers:
             # Most refusals have come by now: workers for what they leave undone would be started for nothing.
             exam.prewarm(_timers(exam), houses=HOUSES if exam.planned("controls") else 0)
-        if refusal is None and names == ("controls",) and exam.planned("controls"):
-            before_controls()
+        if names == ("controls",):
+            turn.close()
+            if refusal is None and exam.planned("controls"):
+                before_controls()
         refusal = _step(exam, names, step, refusal)
     exam.records.sort(key=lambda record: STAGES.index(record.name))
     return refusal

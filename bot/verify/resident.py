@@ -19,7 +19,7 @@ from bot.evaluation import Broken, Commitment, Evaluation, Finished, Job, Prepar
 from bot.verify.calls import Worker
 from bot.verify.conduct import examine, hold, open_exam
 from bot.verify.exam import Exam
-from bot.verify.start import start_worker
+from bot.verify.start import start_worker, turn_on
 
 
 @dataclass
@@ -64,8 +64,9 @@ def prepare(wanted: Preparation) -> Readiness:
             sandbox=wanted.sandbox,
         )
         exam = open_exam(job, loaded, worker, lambda _: None, prepared=True)
-        for index in range(len(exam.checks)):
-            exam.question(index)
+        with turn_on(wanted.device, lambda _: None):
+            for index in range(len(exam.checks)):
+                exam.question(index)
         worker.ready()
         worker.stop()
     except BaseException:

@@ -1,7 +1,7 @@
 """Which worker and which drawer a device wants, and what it is. What needs CUDA is imported here, when asked for."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from bot.contract.schema import Contract, Device
 from bot.errors import InfrastructureError
 from bot.evaluation import Gpu, GpuState
 from bot.verify import cpus
+from bot.verify.alone import alone_with
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, Drawer
 from bot.verify.sandbox import Kind
@@ -73,6 +74,23 @@ def drawer_for(device: Device) -> Drawer:
 
     cuda.device()
     return cuda.CudaDrawer()
+
+
+@contextmanager
+def turn_on(device: Device, say: Callable[[str], None]) -> Iterator[None]:
+    """Alone with a GPU, as far as other exams go. On a CPU nothing is held: exams there share its cores by sets.
+
+    Raises:
+        InfrastructureError: its lock cannot be had.
+    """
+    if device == "cpu":
+        yield
+        return
+    with _extra():
+        from bot.verify.device import cuda  # noqa: PLC0415 - as above
+
+    with alone_with(cuda.access().uuid, say):
+        yield
 
 
 def gpu_facts(device: Device) -> Gpu | None:
