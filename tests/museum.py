@@ -3,12 +3,14 @@
 A header is the module's docstring: a sentence or two, then `key: value` lines. `expected` names verdicts, joined by
 `or`: a kind of verdict, `accepted`, or `not improved` (whatever it does, it gains nothing). `least` is the time that
 each counted call must at least be measured at: load lengthens a call, only a cheat shortens it. `device: cuda` is for
-a kernel that needs a GPU.
+a kernel that needs a GPU. A file that fails of itself tries nothing: one that is refused because it raised the kind of
+exception that a name which has moved raises fails its test, unless `raises` says that it must.
 """
 
 import ast
 import atexit
 import functools
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -29,7 +31,10 @@ CONTRACTS = {
     "rmsnorm": TESTS.parent / "contracts",
     "kda_prefill": TESTS.parent / "contracts",
 }
-OPTIONAL = {"least", "device"}
+OPTIONAL = {"least", "device", "raises"}
+STUMBLES = re.compile(
+    r"(?:^|raised )((?:Attribute|Key|Name|UnboundLocal|Index|Type|Import|ModuleNotFound)Error|StopIteration):"
+)
 EXPECTATIONS = {*Kind, "accepted", "not improved"}
 Subject = Literal["class", "hazard"]
 Record = Callable[[str, object], None]
@@ -46,6 +51,7 @@ class Exhibit:
     expected: tuple[str, ...]
     least_ns: int
     device: Device
+    raises: str
 
 
 def exhibits(folder: str, subject: Subject) -> list[Exhibit]:
@@ -71,7 +77,16 @@ def parse(file: Path, subject: Subject) -> Exhibit:
         raise ValueError(f"{file.name}: unknown mode, contract or expectation")
     least = float(lines.get("least", "0 ms").removesuffix(" ms"))
     device: Device = "cuda" if lines.get("device") == "cuda" else "cpu"
-    return Exhibit(file, lines[subject], lines["contract"], mode, expected, round(least * 1_000_000), device)
+    return Exhibit(
+        file,
+        lines[subject],
+        lines["contract"],
+        mode,
+        expected,
+        round(least * 1_000_000),
+        device,
+        lines.get("raises", ""),
+    )
 
 
 def examine(exhibit: Exhibit, record: Record) -> tuple[Evaluation, Verdict]:
@@ -111,7 +126,17 @@ def holds(exhibit: Exhibit, evaluation: Evaluation, verdict: Verdict) -> bool:
     met = {str(verdict.kind)}
     met |= {"accepted"} if verdict.accepted else set()
     met |= {"not improved"} if verdict.kind is not Kind.IMPROVED else set()
-    return not met.isdisjoint(exhibit.expected) and not shortened(exhibit, evaluation)
+    return (
+        not met.isdisjoint(exhibit.expected)
+        and not shortened(exhibit, evaluation)
+        and not stumbled(exhibit, evaluation)
+    )
+
+
+def stumbled(exhibit: Exhibit, evaluation: Evaluation) -> str:
+    """The exception by which it failed of itself, when its header says nothing of it."""
+    found = STUMBLES.search(evaluation.refusal.reason) if evaluation.refusal else None
+    return found[1] if found and found[1] != exhibit.raises else ""
 
 
 def shortened(exhibit: Exhibit, evaluation: Evaluation) -> list[int]:
