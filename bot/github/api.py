@@ -182,10 +182,6 @@ class GitHub(Protocol):
         """What somebody may do here; somebody unknown or not a person may do nothing."""
         ...
 
-    def default_branch(self) -> tuple[str, str]:
-        """Name of the default branch and the commit at its tip."""
-        ...
-
     def issue(self, number: int) -> Issue:
         """An issue as it stands now."""
         ...

@@ -79,10 +79,6 @@ class _Ref(Foreign):
     object: Target
 
 
-class _Repository(Foreign):
-    default_branch: str
-
-
 class _Comparison(Foreign):
     files: list[PullFile]
 
@@ -169,20 +165,6 @@ class PyGitHub(GitHub):
                 return "read"
             case _:
                 return "none"
-
-    @override
-    def default_branch(self) -> tuple[str, str]:
-        try:
-            name = self._get(_Repository, self._root).default_branch
-        except GitHubError as error:
-            if error.status != HTTPStatus.NOT_FOUND:
-                raise
-            gone = f"{error}; the repository was renamed, moved or deleted, or the token does not reach it"
-            raise GitHubError(gone, status=error.status) from None
-        sha = self._ref(f"refs/heads/{name}")
-        if sha is None:
-            raise GitHubError(f"the default branch {plain_line(name)!r} has no commit")
-        return name, sha
 
     @override
     def issue(self, number: int) -> Issue:

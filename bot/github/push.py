@@ -158,10 +158,10 @@ def branch_tip(remote: Remote, branch: str) -> str | None:
 
 
 def default_branch(remote: Remote) -> tuple[str, str]:
-    """Name of the default branch and the commit at its tip.
+    """Name of the default branch and the commit at its tip; git tells both in one question, which no rate limit counts.
 
     Raises:
-        GitHubError: git could not ask, or the repository is empty.
+        GitHubError: git could not ask, or the branch has no commit.
     """
     return _reader(remote).git.head()
 

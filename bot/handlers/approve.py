@@ -1,13 +1,14 @@
 """Whether a pull request's evidence is approved: reads reviews and comments anew and puts the answer on the head."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.errors import UsageError
-from bot.github.api import GitHub, Pull
+from bot.github.api import Comment, GitHub, Pull
 from bot.github.approvals import Evidence, Rule, decide, objectors, voices
 from bot.github.commands import Approve
 from bot.github.events import CommentCreated
-from bot.github.push import Remote
+from bot.github.push import Remote, default_branch
 from bot.github.refusals import (
     CLOSED,
     FORK,
@@ -82,8 +83,9 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
             void(pull, "the branch was pushed to since", "`/verify` examines what is there now", github)
         raise
     evidence = record.evidence(pull.head_sha)
-    _still_valid(pull, record, github, remote)
-    reviews, comments = github.reviews(number), github.comments(number)
+    comments = github.comments(number)
+    _still_valid(pull, record, comments, github, remote)
+    reviews = github.reviews(number)
     permissions = {login: github.permission(login) for login in voices(evidence, reviews, comments)}
     order = record.order
     # Whoever had somebody else's kernel examined may approve it; whoever asked an agent for one, or wrote it, may not.
@@ -104,13 +106,13 @@ def _alone(pull: Pull, github: GitHub) -> None:
         raise SHARED_HEAD.error(pull=min(shared))
 
 
-def _still_valid(pull: Pull, record: Record, github: GitHub, remote: Remote) -> None:
+def _still_valid(pull: Pull, record: Record, comments: Sequence[Comment], github: GitHub, remote: Remote) -> None:
     order = record.newest
-    _, sha = github.default_branch()
+    _, sha = default_branch(remote)
     base = base_of(remote, sha, order.contract, order.device)
     reasons = stale_because(record, base, pull.head_sha, remote)
     if not reasons:
-        renew(pull, record, github)
+        renew(pull, record, comments, github)
         return
     changed = base.contract != record.evaluations[-1].contract_digest
     why, what_to_do = "; ".join(reasons), remedy(pull, github, contract_changed=changed)

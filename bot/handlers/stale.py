@@ -4,7 +4,7 @@ A report is of one head, contract, judge and incumbent. When one of them is anot
 comment says STALE and why, and both statuses say so too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bot import digest
@@ -104,7 +104,7 @@ def void(pull: Pull, why: str, what_to_do: str, github: GitHub) -> None:
         wanted[EXAM] = ("error", f"stale: {why}")
     say(pull.head_sha, wanted, there, github)
     banner = f"{_BANNER}**: {why}, so that this report cannot be approved any more. To renew it: {what_to_do}."
-    _rewrite(pull.number, shorten(banner, BANNER_LIMIT), github)
+    _rewrite(github.comments(pull.number), shorten(banner, BANNER_LIMIT), github)
 
 
 def reported(pull: Pull, github: GitHub) -> bool:
@@ -116,13 +116,13 @@ def reported(pull: Pull, github: GitHub) -> bool:
     return sticky.find(github.comments(pull.number), github.bot_login(), REPORT) is not None
 
 
-def renew(pull: Pull, record: Record, github: GitHub) -> None:
+def renew(pull: Pull, record: Record, comments: Sequence[Comment], github: GitHub) -> None:
     """Take back what `void` said, where a report is of today again, as after a change that was reverted.
 
     Raises:
         GitHubError: GitHub did not do what it should.
     """
-    if _rewrite(pull.number, "", github):
+    if _rewrite(comments, "", github):
         github.set_status(pull.head_sha, EXAM, *exam_status(record.verdict, assisted=record.newest.assisted))
 
 
@@ -148,9 +148,9 @@ def say(sha: str, wanted: Mapping[str, tuple[StatusState, str]], there: Mapping[
             github.set_status(sha, context, state, line)
 
 
-def _rewrite(number: int, banner: str, github: GitHub) -> bool:
+def _rewrite(comments: Sequence[Comment], banner: str, github: GitHub) -> bool:
     """The report's comment below another banner, or without one; whether it had another before."""
-    found = sticky.find(github.comments(number), github.bot_login(), REPORT)
+    found = sticky.find(comments, github.bot_login(), REPORT)
     if found is None:
         return False
     comment, run = found

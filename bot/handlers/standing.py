@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from bot.github.api import GitHub, Pull, PullFile, Status, StatusState
-from bot.github.push import Remote
+from bot.github.push import Remote, default_branch
 from bot.github.refusals import (
     EVIDENCE_TOUCHED,
     FORK,
@@ -66,7 +66,7 @@ def look(pull: Pull, github: GitHub, remote: Remote) -> str:
     there = newest_statuses(pull.head_sha, github)
     if _ordinary(there):
         return NO_KERNEL
-    _, base = github.default_branch()
+    _, base = default_branch(remote)
     try:
         kind = kind_of(github.changed(base, pull.head_sha))
         if kind is None and not pull.same_repository:

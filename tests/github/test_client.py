@@ -64,7 +64,7 @@ def github(line: Line) -> GitHub:
 @pytest.fixture
 def head(state: ForgeState, github: GitHub) -> str:
     """The bot's branch, pushed."""
-    base = github.default_branch()[1]
+    base = state.repository.refs()["refs/heads/main"]
     author = Identity("proctor", "proctor@example.org")
     files = {"kernels/rmsnorm/torch_fused.py": b"x\n"}
     change = Change(operation="rmsnorm", base_sha=base, files=files, message="Add", author=author)
@@ -74,10 +74,6 @@ def head(state: ForgeState, github: GitHub) -> str:
 def test_an_issue_is_read(github: GitHub):
     issue = github.issue(1)
     assert (issue.title, issue.state, issue.author, issue.labels) == ("Faster rmsnorm", "open", "alice", [])
-
-
-def test_the_default_branch_is_read_with_its_tip(github: GitHub, state: ForgeState):
-    assert github.default_branch() == ("main", state.repository.refs()["refs/heads/main"])
 
 
 @pytest.mark.parametrize(
@@ -175,7 +171,7 @@ def test_a_wrong_token_is_an_error_that_does_not_show_it(line: Line):
 
 
 def test_a_claim_is_given_once(github: GitHub, state: ForgeState):
-    sha = github.default_branch()[1]
+    sha = state.repository.refs()["refs/heads/main"]
     ref = claim_ref(1, "labeled-20261130T120000Z")
     assert [github.claim(ref, sha), github.claim(ref, sha)] == [True, False]
     assert state.repository.refs()[ref] == sha
@@ -185,8 +181,8 @@ def test_a_claim_is_given_once(github: GitHub, state: ForgeState):
 
 
 @pytest.mark.parametrize("fault", UNKNOWN)
-def test_a_claim_whose_fate_is_unknown_is_ours(github: GitHub, line: Line, fault: Fault):
-    sha = github.default_branch()[1]
+def test_a_claim_whose_fate_is_unknown_is_ours(github: GitHub, state: ForgeState, line: Line, fault: Fault):
+    sha = state.repository.refs()["refs/heads/main"]
     line.faults["POST"] = [fault]
     assert github.claim(claim_ref(1, "comment-1"), sha)
     assert not github.claim(claim_ref(1, "comment-1"), sha)
@@ -198,7 +194,7 @@ def test_a_claim_lost_to_somebody_else_while_its_fate_is_unknown_is_not_ours(
     ref = claim_ref(1, "comment-1")
     state.create_ref("alice", ref, head)
     line.faults["POST"] = ["drop instead"]
-    assert not github.claim(ref, github.default_branch()[1])
+    assert not github.claim(ref, state.repository.refs()["refs/heads/main"])
 
 
 @pytest.mark.parametrize("fault", [None, *UNKNOWN])
@@ -349,7 +345,7 @@ def test_open_issues_are_those_with_the_label_and_no_pull_requests(github: GitHu
 
 
 def test_a_comparison_is_of_commits_and_says_when_it_is_too_long(github: GitHub, state: ForgeState, tmp_path: Path):
-    base = github.default_branch()[1]
+    base = state.repository.refs()["refs/heads/main"]
     remote, author = Remote(str(state.repository.path)), Identity("alice", "alice@example.org")
 
     def push(branch: str, count: int) -> str:

@@ -16,7 +16,7 @@ from typing_extensions import override
 from bot.errors import DataError, GitHubError, UsageError
 from bot.forge.refusals import RequestRefusedError
 from bot.github.client import connect
-from bot.github.push import Remote
+from bot.github.push import Remote, default_branch
 from bot.handlers.evidence import APPROVAL, EXAM
 from bot.handlers.publish import Publisher, publish
 from bot.handlers.run import DOCUMENT_LIMIT, Candidate, RunFolder
@@ -145,9 +145,9 @@ def test_a_renamed_repository_is_followed_and_one_that_is_gone_is_said(street: S
         server.shutdown()
         thread.join()
         server.server_close()
-    gone = connect(street.town.forge.api_url, "bot-token", "acme/never")
-    with pytest.raises(GitHubError, match="the repository was renamed, moved or deleted, or the token"):
-        gone.default_branch()
+    gone = Remote(street.town.forge.clone_url.replace("/kernels", "/never"), "bot-token")
+    with pytest.raises(GitHubError, match="git ls-remote failed"):
+        default_branch(gone)
 
 
 def lock(street: Street, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,10 @@ def ordered(street: Street, *, shards: int = 2) -> tuple[int, RunFolder]:
 
 
 def hold(street: Street, run: RunFolder, number: int) -> None:
-    examine(run, street.town.project, lambda job, watch: part_of(street, job, watch), lambda _: None, number)
+    def launcher(job: Job, watch: Watch = lambda _: None) -> Evaluation:
+        return part_of(street, job, watch)
+
+    examine(run, street.town.project, launcher, lambda _: None, number)
 
 
 def test_two_runners_share_an_exam_and_its_record_is_one_evaluation(street: Street) -> None:

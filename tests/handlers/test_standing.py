@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from bot.contract.load import load_contract
+from bot.github.push import default_branch
 from bot.handlers import evidence
 from bot.handlers.evidence import APPROVAL, EXAM
 from bot.handlers.stale import contract_digest
@@ -130,7 +131,7 @@ def change_incumbent(street: Street) -> None:
 
 
 def test_a_contracts_digest_at_a_commit_is_that_of_its_folder(street: Street) -> None:
-    _, sha = street.town.github.default_branch()
+    _, sha = default_branch(street.town.remote)
     folder = street.town.project.contracts
     assert contract_digest(street.town.remote, sha, "center") == load_contract(folder, "center").digest
     assert contract_digest(street.town.remote, sha, "nothing") is None
