@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from bot.contract.load import load_contract
+from bot.forge.actions import Actions
 from bot.github.push import default_branch
 from bot.handlers import evidence
 from bot.handlers.evidence import APPROVAL, EXAM
@@ -250,3 +251,18 @@ def test_reconciling_twice_writes_nothing_new(street: Street) -> None:
     reconciled(street)
     after = [len(state.statuses(pull.head_sha)) for pull in street.town.github.open_pulls()]
     assert after[0] == before[0]
+
+
+def test_the_workflow_files_give_an_ordinary_pull_request_its_statuses(street: Street) -> None:
+    """approve.yml ends, and wakes approval.yml, which reads the default branch."""
+    town, lines = street.town, list[str]()
+    actions = Actions(town.forge, town.folder / "runs", "bot-token", {"PROCTOR_DEVICE": "cpu"}, lines.append)
+    actions.listen()
+    number = street.proposal({"README.md": "x"})
+    actions.drain()
+    ran = [(result.workflow, result.job, result.result) for result in actions.results]
+    assert ran == [("approve", "wake", "success"), ("approval", "approval", "success")], "\n".join(lines)
+    assert {state for state, _ in street.statuses(number).values()} == {"success"}
+    street.push("faster", {PATH: HONEST}, base="faster")
+    actions.drain()
+    assert "E_OTHER_FILES" in street.statuses(number)[EXAM][1]
