@@ -1,6 +1,7 @@
 """A small stand-in for GitHub Actions: runs the repository's own workflow files when the forge has an event for them.
 
-What it runs are the `run:` steps, in jobs ordered by `needs`, with the environment the file gives them and no other.
+What it runs are the `run:` steps, in jobs ordered by `needs`, with the environment the file gives them and no other; a
+job that calls a workflow of the repository is that workflow's jobs, one after the other for each value of a matrix.
 What it leaves out: `uses:` steps (one checkout of the default branch serves all jobs of a run, and `run/` in it is the
 artifact), installing (the environment is there), permissions, concurrency; a run that is cancelled ends after the
 job it is in. act and a real repository show the rest.
