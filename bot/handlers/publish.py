@@ -119,6 +119,8 @@ def _open(
         author=tools.author,
     )
     head = push_files(tools.remote, branch, change)
+    # Before there is a pull request: whoever looks at one whose first status is another takes it for somebody else's.
+    tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=False))
     title = f"{order.contract}: {candidate.name}, {verdict.kind.value}"
     body = (
         f"A candidate for #{order.issue}, written by an agent and examined by the verifier of `{order.base_sha[:12]}`. "
@@ -208,7 +210,8 @@ def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, hea
     digest = evidence_digest(facts.evaluations[-1], verdict, head)
     body = render_comment(facts.model_copy(update={"approval": digest, "pull": number}))
     speak(tools.github, number, REPORT, order.run_number, body)
-    tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=order.assisted))
+    if order.kind != "optimize":
+        tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=order.assisted))
     approve(number, tools.github, tools.remote)
 
 

@@ -4,6 +4,7 @@ renewed."""
 import re
 import shutil
 import subprocess
+from typing import Any
 
 import pytest
 
@@ -266,3 +267,22 @@ def test_the_workflow_files_give_an_ordinary_pull_request_its_statuses(street: S
     street.push("faster", {PATH: HONEST}, base="faster")
     actions.drain()
     assert "E_OTHER_FILES" in street.statuses(number)[EXAM][1]
+
+
+def test_a_pull_request_that_is_looked_at_the_moment_it_is_opened_stays_the_bots(
+    street: Street, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With an App's token its opening wakes approval.yml before the publisher has said anything."""
+    town = street.town
+    opened = town.forge.state.open_pull
+
+    def opens(*arguments: Any, **fields: Any) -> Any:
+        made = opened(*arguments, **fields)
+        looked(street, made.number)
+        return made
+
+    monkeypatch.setattr(town.forge.state, "open_pull", opens)
+    number = street.bots()
+    assert street.statuses(number)[EXAM] == ("success", "improved, 1 runs")
+    assert street.statuses(number)[APPROVAL][0] == "pending"
+    assert town.comment(number, "/rerun-bench")[0].go
