@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.errors import UsageError
-from bot.github.api import Comment, GitHub, Pull
+from bot.github.api import Comment, GitHub, Pull, Status
 from bot.github.approvals import Evidence, Rule, decide, objectors, voices
 from bot.github.commands import Approve
 from bot.github.events import CommentCreated
@@ -34,7 +34,7 @@ from bot.handlers.evidence import (
     read_kernel,
     untouched,
 )
-from bot.handlers.stale import base_of, remedy, renew, reported, stale_because, void
+from bot.handlers.stale import base_of, newest_of, remedy, renew, reported, say, stale_because, void
 from bot.sanitize import code_span, plain_line
 
 
@@ -73,12 +73,14 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
     if not pull.same_repository:
         raise FORK.error()
     ours = pull.author == github.bot_login()
+    statuses = github.statuses(pull.head_sha)
+    there = newest_of(statuses, github.bot_login())
     try:
         _alone(pull, github)
-        record = _record(pull, github, remote)
+        record = _record(pull, statuses, github, remote)
     except RefusedError as refused:
-        if ours:
-            github.set_status(pull.head_sha, APPROVAL, "failure", refused.line)
+        if ours or refused.code == SHARED_HEAD.code:
+            say(pull.head_sha, {APPROVAL: ("failure", refused.line)}, there, github)
         if refused.code == NOT_EXAMINED.code and reported(pull, github):
             void(pull, "the branch was pushed to since", "`/verify` examines what is there now", github)
         raise
@@ -94,7 +96,7 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
     # Commits since the exam that left the kernel alone have authors too.
     authors = {*order.authors, *(authors_of(pull, github) if verified else ())}
     answer = decide(evidence, reviews, comments, permissions, requester=requester, rule=Rule(), authors=authors)
-    github.set_status(pull.head_sha, APPROVAL, "success" if answer.granted else "pending", answer.why[:140])
+    say(pull.head_sha, {APPROVAL: ("success" if answer.granted else "pending", answer.why)}, there, github)
     without = frozenset(login.casefold() for login in (requester, *authors))
     return Standing(evidence, answer.why, without, frozenset(objectors(reviews)))
 
@@ -115,14 +117,14 @@ def _still_valid(pull: Pull, record: Record, comments: Sequence[Comment], github
         renew(pull, record, comments, github)
         return
     changed = base.contract != record.evaluations[-1].contract_digest
-    why, what_to_do = "; ".join(reasons), remedy(pull, github, contract_changed=changed)
+    why, what_to_do = "; ".join(reasons), remedy(record, contract_changed=changed)
     void(pull, why, what_to_do, github)
     raise STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
 
 
-def _record(pull: Pull, github: GitHub, remote: Remote) -> Record:
+def _record(pull: Pull, statuses: Sequence[Status], github: GitHub, remote: Remote) -> Record:
     files = github.pull_files(pull.number)
-    if untouched(pull, github, github.statuses(pull.head_sha)):
+    if untouched(pull, github, statuses):
         operation = operation_of([file.path for file in files])
         try:
             return load_record(pull, operation, remote)

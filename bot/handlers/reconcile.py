@@ -14,7 +14,6 @@ from datetime import datetime, timedelta
 
 from bot.github import sticky
 from bot.github.api import GitHub, Pull
-from bot.github.claims import issue_of
 from bot.github.push import Remote
 from bot.handlers.asked import LABEL, PROGRESS, WORKING
 from bot.handlers.evidence import EXAM
@@ -90,9 +89,8 @@ def _interrupt(suspect: Suspect, github: GitHub) -> Iterator[str]:
         status = newest_statuses(suspect.pull.head_sha, github).get(EXAM)
         if status is None or status.state != "pending":
             return
-        ours = suspect.pull.author == github.bot_login() and issue_of(suspect.pull.head_ref) is not None
-        again = "/rerun-bench" if ours else "/verify"
-        text = f"interrupted: its run ended without a result; {again} begins anew"
+        # It measures the bot's own again as well.
+        text = "interrupted: its run ended without a result; /verify begins anew"
         github.set_status(suspect.pull.head_sha, EXAM, "error", text, status.url or None)
     else:
         found = sticky.find(github.comments(suspect.number), github.bot_login(), PROGRESS)

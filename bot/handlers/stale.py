@@ -13,7 +13,6 @@ from bot.errors import UsageError
 from bot.evaluation import BaselineSource
 from bot.github import sticky
 from bot.github.api import DESCRIPTION_LIMIT, Comment, GitHub, Pull, Status, StatusState
-from bot.github.claims import issue_of
 from bot.github.push import Remote, list_files, read_files
 from bot.handlers.evidence import APPROVAL, EXAM, REPORT, Record, exam_status, incumbent_at
 from bot.sanitize import shorten
@@ -83,12 +82,11 @@ def stale_because(record: Record, base: Base, head_sha: str, remote: Remote) -> 
     return found
 
 
-def remedy(pull: Pull, github: GitHub, *, contract_changed: bool) -> str:
+def remedy(record: Record, *, contract_changed: bool) -> str:
     """What to send to have a stale report renewed."""
-    ours = pull.author == github.bot_login() and issue_of(pull.head_ref) is not None
-    if ours and contract_changed:
-        return "close this pull request and label the issue again"
-    return "`/rerun-bench` measures again" if ours else "`/verify` examines it again"
+    if record.order.kind == "verify":
+        return "`/verify` examines it again"
+    return "close this pull request and label the issue again" if contract_changed else "`/rerun-bench` measures again"
 
 
 def void(pull: Pull, why: str, what_to_do: str, github: GitHub) -> None:
@@ -132,8 +130,12 @@ def newest_statuses(sha: str, github: GitHub) -> dict[str, Status]:
     Raises:
         GitHubError: GitHub did not do what it should.
     """
-    mine = [status for status in github.statuses(sha) if status.creator == github.bot_login()]
-    return {status.context: status for status in reversed(mine)}
+    return newest_of(github.statuses(sha), github.bot_login())
+
+
+def newest_of(statuses: Sequence[Status], login: str) -> dict[str, Status]:
+    """The newest status of each context that somebody set; `statuses` are newest first."""
+    return {status.context: status for status in reversed(statuses) if status.creator == login}
 
 
 def say(sha: str, wanted: Mapping[str, tuple[StatusState, str]], there: Mapping[str, Status], github: GitHub) -> None:
