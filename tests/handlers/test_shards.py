@@ -102,7 +102,8 @@ def test_the_workflow_files_spread_an_exam_over_a_matrix(street: Street) -> None
     actions.listen()
     town.person("maintainer").post(f"issues/{number}/comments", body="/verify")
     actions.drain()
-    (run,) = town.forge.state.runs()
+    # The other workflow is started by the comment too, and its gate is skipped.
+    (run,) = [run for run in town.forge.state.runs() if run.workflow == "commands"]
     jobs = [(job.name, job.conclusion) for job in run.jobs]
     assert jobs == [
         ("gate", "success"),
@@ -110,7 +111,7 @@ def test_the_workflow_files_spread_an_exam_over_a_matrix(street: Street) -> None
         ("verify / exam (2)", "success"),
         ("publish", "success"),
     ], "\n".join(lines)
-    assert [result.job for result in actions.results] == ["gate", "verify", "publish"]
+    assert [r.job for r in actions.results if r.workflow == "commands"] == ["gate", "verify", "publish"]
     (record,) = RunFolder(next(town.folder.glob("runs/*/run"))).evaluations()
     assert len({cell.workload for cell in record.cells}) == 2
     assert street.statuses(number)[EXAM][0] in {"success", "failure"}
