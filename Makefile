@@ -51,7 +51,8 @@ museum: venv
 # So many stories of people, repeated deliveries and failing requests, one request at a time; some four seconds each.
 STORIES ?= 500
 interleavings: venv
-	PROCTOR_STORIES=$(STORIES) $(BIN)/python -m pytest -q -o timeout=0 tests/handlers/test_interleavings.py tests/handlers/test_deliveries.py
+	PROCTOR_STORIES=$(STORIES) $(BIN)/python -m pytest -q -o timeout=0 --hypothesis-show-statistics \
+	  tests/handlers/test_interleavings.py tests/handlers/test_deliveries.py
 
 # Exams of the contracts' own kernels with N different salts, every hidden form of every control; keeps the counts.
 N ?= 20

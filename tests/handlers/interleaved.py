@@ -4,6 +4,7 @@ A run is a thread with its own line to the forge; each of its requests, REST's a
 the runs do is the shipped handlers' work; only the exam is played, by a launcher that finds every candidate faster.
 """
 
+import atexit
 import json
 import queue
 import shutil
@@ -253,6 +254,7 @@ def _template() -> Path:
     """A project and a forge's repository, made once."""
     if "template" not in _ready:
         folder = Path(tempfile.mkdtemp(prefix="proctor-city-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(CENTER, folder / "project" / "contracts" / "center", ignore=ignored)
         shutil.copytree(ROOT / ".github" / "workflows", folder / "project" / ".github" / "workflows")
