@@ -25,7 +25,7 @@ from bot.handlers.reconcile import GRACE, reconcile
 from tests.github.flaky import Fault
 from tests.handlers.interleaved import City, city
 
-STORIES = int(os.environ.get("PROCTOR_STORIES", "25"))
+STORIES = int(os.environ.get("PROCTOR_STORIES", "12"))
 """Some four seconds each."""
 FAULTS: list[Fault] = ["502 after", "502 instead", "drop after", "drop instead", "403 wait", "429 wait", "stale"]
 WRITERS = {"maintainer", "reviewer"}
