@@ -96,10 +96,19 @@ class Calibrated(Frozen):
 
 
 class Sketch(Frozen):
-    """How one input is distributed in one regime: counts in equal bins from `low` to `high`, the middle 99 %."""
+    """How one input is distributed in one regime: counts in equal bins from `low` to `high`, the middle 99 %.
+
+    `part`: what of a packed record this is. `whole`: integers. `logarithmic`: the bins are equal in the logarithm.
+    `none`: the share of ids that are -1, and `infinite` that of infinities; both are left out of everything else.
+    """
 
     regime: str
     input: str
+    part: str = ""
+    whole: bool = False
+    logarithmic: bool = False
+    none: float = 0.0
+    infinite: float = 0.0
     minimum: float
     maximum: float
     mean: float

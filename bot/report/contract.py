@@ -4,13 +4,14 @@ import math
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from bot import floor
 from bot.contract import schema
 from bot.contract.appraisal import Calibrated, Checked, ControlMargin, Measured, Sketch, Sketched, Trial
-from bot.contract.schema import Contract, Limit, Output, ScalarInput, TensorInput
+from bot.contract.distribution import Between, Choice, Param
+from bot.contract.schema import Contract, Limit, Output, Regime, ScalarInput, TensorInput
 from bot.errors import Problem
 from bot.report import figures
 from bot.sanitize import plain_line
@@ -68,8 +69,14 @@ def print_calibration(name: str, found: Calibrated, console: Console) -> None:
     console.print(Text(f"again with --salt {found.salt}", style="dim"), soft_wrap=True)
 
 
+def _table(*heads: str | Column) -> Table:
+    """Columns without lines; what names something is folded on narrow terminals, never cut."""
+    first, *others = heads
+    return Table(Column(first, overflow="fold") if isinstance(first, str) else first, *others, box=None, pad_edge=False)
+
+
 def _measured(measured: Sequence[Measured]) -> Table:
-    table = Table("units", "under", "median", "p99", "max", box=None, pad_edge=False, title_justify="left")
+    table = _table("units", "under", "median", "p99", "max")
     for entry in measured:
         cells = [
             Text(f"{figures.units(w.value)} {plain_line(w.where)}") for w in (entry.median, entry.p99, entry.maximum)
@@ -79,7 +86,7 @@ def _measured(measured: Sequence[Measured]) -> Table:
 
 
 def _controls(controls: Sequence[ControlMargin]) -> Table:
-    table = Table("control", "misses by", "as proposed", "best place of its worst draw", box=None, pad_edge=False)
+    table = _table("control", "misses by", "as proposed", "best place of its worst draw")
     for entry in controls:
         margins = (_margin(entry.current), _margin(entry.proposed))
         table.add_row(Text(entry.file), *margins, Text(plain_line(entry.where)))
@@ -87,7 +94,7 @@ def _controls(controls: Sequence[ControlMargin]) -> Table:
 
 
 def _limits(limits: "dict[str, Limit]", head: str) -> Table:
-    table = Table(head, "median", "p99", "max", "floor ulps", "source", box=None, pad_edge=False)
+    table = _table(head, "median", "p99", "max", "floor ulps", "source")
     for path, limit in limits.items():
         numbers = (limit.median, limit.p99, limit.maximum, limit.floor_ulps)
         table.add_row(Text(path), *(f"{number:g}" for number in numbers), Text(plain_line(limit.source, _REASON)))
@@ -100,14 +107,18 @@ def print_contract(contract: Contract, drawn: Sketched, console: Console) -> Non
     console.print(Text(plain_line(contract.summary, _REASON)))
     signature = ", ".join([*contract.inputs, *contract.outputs])
     console.print(Text(f"run({signature})", style="bold"), soft_wrap=True)
+    rounding = f"operands may be rounded to {contract.compute.operands}, sums are kept in {contract.compute.accumulate}"
+    console.print(Text(f"{rounding}{'; may use ' if contract.may_use else ''}{', '.join(contract.may_use)}"))
     tables = [_interface(contract), _axes(contract), _workloads(contract)]
-    tables.append(_limits({f"limits.{name}": limit for name, limit in contract.limits.items()}, "limit"))
+    limits = {f"limits.{name}": limit for name, limit in contract.limits.items()}
+    limits |= {f"{probe.name}: {name}": limit for probe in contract.probes for name, limit in probe.limits.items()}
+    tables.append(_limits(limits, "limit"))
     for table in tables:
         console.print()
         console.print(table)
     for name, regime in contract.regimes.items():
         console.print()
-        console.print(Text(f"regime {name} on {drawn.workload}: {plain_line(regime.doc, _REASON)}"))
+        console.print(Text(f"regime {name} on {drawn.workload}: {plain_line(regime.doc, _REASON)}{_given(regime)}"))
         console.print(_sketches([sketch for sketch in drawn.sketches if sketch.regime == name]))
     for table in _kernels_and_probes(contract):
         if table.row_count:
@@ -116,18 +127,47 @@ def print_contract(contract: Contract, drawn: Sketched, console: Console) -> Non
 
 
 def _interface(contract: Contract) -> Table:
-    table = Table("argument", "shape", "dtype", "lifetime", "", box=None, pad_edge=False)
+    table = _table("argument", "shape", "dtype", "lifetime", "")
     for name, spec in contract.inputs.items():
         match spec:
             case ScalarInput():
                 ends = f" ({spec.low:g} to {spec.high:g})" if spec.low is not None and spec.high is not None else ""
                 table.add_row(name, f"{spec.value:g}{ends}", spec.dtype, "call", Text(plain_line(spec.doc)))
             case TensorInput():
-                doc = f"{'may be absent; ' if spec.optional else ''}{spec.doc}"
+                doc = "; ".join([*_domain(spec), *([spec.doc] if spec.doc else [])])
                 table.add_row(name, _shape(spec), spec.dtype, spec.lifetime, Text(plain_line(doc)))
     for name, output in contract.outputs.items():
         table.add_row(name, _shape(output), output.dtype, "output", Text(plain_line(output.doc)))
     return table
+
+
+def _domain(spec: TensorInput) -> Iterator[str]:
+    """What a tensor may hold, as far as the contract says it by keys."""
+    if spec.optional:
+        yield "may be absent"
+    if spec.offsets_of is not None:
+        yield f"where each of {spec.offsets_of} begins and the last ends"
+    if spec.below is not None:
+        yield f"from -1 up, below {spec.below}"
+    if spec.infinite:
+        yield "infinities are legal"
+
+
+def _given(regime: Regime) -> str:
+    """What else a regime says: scalars, and inputs that are absent."""
+    said = [f"{name} {_param(value)}" for name, value in regime.values.items()]
+    said += [f"no {name}" for name in regime.absent]
+    return f" [{'; '.join(said)}]" if said else ""
+
+
+def _param(value: Param) -> str:
+    match value:
+        case Between(between=ends):
+            return " to ".join(f"{end:g}" for end in ends)
+        case Choice(choice=options):
+            return f"one of {', '.join(f'{option:g}' for option in options)}"
+        case _:
+            return f"{value:g}"
 
 
 def _shape(tensor: TensorInput | Output) -> Text:
@@ -135,7 +175,7 @@ def _shape(tensor: TensorInput | Output) -> Text:
 
 
 def _axes(contract: Contract) -> Table:
-    table = Table("axis", "is", box=None, pad_edge=False)
+    table = _table("axis", "is")
     for name, axis in contract.axes.items():
         table.add_row(name, _axis(axis))
     return table
@@ -167,7 +207,7 @@ def _reach(low: int, high: int) -> str:
 
 
 def _workloads(contract: Contract) -> Table:
-    table = Table("workload", "devices", "scored", "bytes", "operations", "axes", box=None, pad_edge=False)
+    table = _table("workload", "devices", "scored", "bytes", "operations", "axes")
     for workload in contract.workloads:
         work = floor.least_work(contract, workload.axes)
         role = f"{'yes' if workload.scored else 'no'}{', anchor' if workload.anchor else ''}"
@@ -187,11 +227,32 @@ def _amount(count: int) -> str:
 
 
 def _sketches(sketches: Sequence[Sketch]) -> Table:
-    table = Table("input", "middle 99 %", "from", "to", "mean", "deviation", "extremes", box=None, pad_edge=False)
+    plot = Column("middle 99 %", no_wrap=True, min_width=max((len(sketch.bins) for sketch in sketches), default=0))
+    ends = (Column("from", no_wrap=True, justify="right"), plot, Column("to", no_wrap=True))
+    table = _table("input", *ends, "mean ± deviation", "all")
     for sketch in sketches:
-        ends = (f"{sketch.low:.3g}", f"{sketch.high:.3g}", f"{sketch.mean:.3g}", f"{sketch.deviation:.3g}")
-        table.add_row(sketch.input, bars(sketch.bins), *ends, f"{sketch.minimum:.3g} to {sketch.maximum:.3g}")
+        name = f"{sketch.input}\n  {sketch.part}".rstrip()
+        low, high, mean, deviation, least, most = (
+            _number(sketch, value)
+            for value in (sketch.low, sketch.high, sketch.mean, sketch.deviation, sketch.minimum, sketch.maximum)
+        )
+        notes = "".join(f"; {note}" for note in _notes(sketch))
+        table.add_row(name, low, bars(sketch.bins), high, f"{mean} ± {deviation}", f"{least} to {most}{notes}")
     return table
+
+
+def _number(sketch: Sketch, value: float) -> str:
+    """Three digits, or an integer in full."""
+    return f"{value:,.0f}" if sketch.whole else f"{value:.3g}"
+
+
+def _notes(sketch: Sketch) -> Iterator[str]:
+    if sketch.logarithmic:
+        yield "bars by logarithm"
+    if sketch.none:
+        yield f"{figures.percent(sketch.none)} are -1"
+    if sketch.infinite:
+        yield f"{figures.percent(sketch.infinite)} are infinite"
 
 
 def bars(bins: Sequence[int]) -> str:
@@ -201,24 +262,28 @@ def bars(bins: Sequence[int]) -> str:
 
 
 def _kernels_and_probes(contract: Contract) -> Iterator[Table]:
-    hidden = Table("hidden draws", "draws", "devices", "axes", box=None, pad_edge=False)
+    hidden = _table("hidden draws", "draws", "devices", "axes")
     for entry in contract.hidden:
         sizes = "; ".join(f"{name}: {_secret(choice)}" for name, choice in entry.axes.items())
         hidden.add_row(entry.name, str(entry.draws), " ".join(entry.device), Text(plain_line(sizes)))
-    probes = Table("probe", "breaks", box=None, pad_edge=False)
+    probes = _table("probe", "devices", "regime", "breaks")
     for probe in contract.probes:
-        probes.add_row(probe.name, Text(plain_line(probe.breaks)))
-    baselines = Table("baseline", "role", "devices", "file", "", box=None, pad_edge=False)
+        probes.add_row(probe.name, " ".join(probe.device), probe.regime, Text(plain_line(probe.breaks)))
+    relations = _table("relation", "kind", "devices", "regime", "breaks")
+    for relation in contract.relations:
+        breaks = Text(plain_line(relation.breaks))
+        relations.add_row(relation.name, relation.kind, " ".join(relation.device), relation.regime, breaks)
+    baselines = _table("baseline", "role", "devices", Column("file", overflow="fold"), "")
     for baseline in contract.baselines:
         doc = Text(plain_line(baseline.doc))
         baselines.add_row(baseline.name, baseline.role, " ".join(baseline.device), baseline.file, doc)
-    controls = Table("control", "cheat", "fails in", box=None, pad_edge=False)
+    controls = _table("control", "cheat", "fails in")
     for control in contract.controls:
         controls.add_row(control.file, Text(plain_line(control.cheat)), Text(plain_line(", ".join(control.fails))))
-    faithful = Table("faithful variant", box=None, pad_edge=False)
+    faithful = _table("faithful variant")
     for file in contract.faithful:
         faithful.add_row(file)
-    yield from (hidden, probes, baselines, controls, faithful)
+    yield from (hidden, probes, relations, baselines, controls, faithful)
 
 
 def _secret(choice: schema.HiddenInt | schema.HiddenLengths) -> str:
