@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import ValidationError
 
-from bot.contract.schema import Contract, ScalarInput, Sizes
+from bot.contract.schema import Contract, ScalarInput, Sizes, TensorInput
 from bot.errors import InfrastructureError
 from bot.evaluation import RefusalKind
 from bot.verify.buffers import Slot, lend
@@ -165,7 +165,17 @@ class Worker:
         self._next_slot += 1
         slot = self._lend(axes, absent)
         lents = [*slot.inputs.values(), *slot.outputs.values()]
-        tensors = [Tensor(name=t.name, shape=list(t.shape), dtype=t.dtype, offset=t.offset, size=t.size) for t in lents]
+        tensors = [
+            Tensor(
+                name=t.name,
+                shape=list(t.shape),
+                dtype=t.dtype,
+                offset=t.offset,
+                size=t.size,
+                lasting=_lasts(self.contract, t.name),
+            )
+            for t in lents
+        ]
         # Known from now on: whatever happens next, it is closed with the worker.
         self._slots[slot.number] = slot
         bind = Bind(slot=slot.number, tensors=tensors, arguments=self._signature(slot))
@@ -406,3 +416,9 @@ class Worker:
                 return ended
             time.sleep(0.01)
         return "the process closed its connection"
+
+
+def _lasts(contract: Contract, name: str) -> bool:
+    """Whether a tensor keeps its value while it is there, so that kernels may keep what they made of it."""
+    spec = contract.inputs.get(name)
+    return isinstance(spec, TensorInput) and spec.lifetime == "static"

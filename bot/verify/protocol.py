@@ -30,13 +30,15 @@ class Packet(BaseModel):
 
 
 class Tensor(Packet):
-    """A lent tensor: `offset` bytes into its own descriptor, which holds `size` bytes."""
+    """A lent tensor: `offset` bytes into its own descriptor, which holds `size` bytes. `lasting`: it keeps its
+    value while it is there, and its address serves no other tensor afterwards."""
 
     name: str
     shape: list[int]
     dtype: str
     offset: int
     size: int
+    lasting: bool = False
 
 
 class Load(Packet):

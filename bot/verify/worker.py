@@ -6,6 +6,7 @@ forked child, for kernels of ours (controls and faithful variants) that need not
 """
 
 import contextlib
+import ctypes
 import gc
 import importlib.util
 import math
@@ -16,6 +17,7 @@ import socket
 import sys
 import time
 import traceback
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -70,12 +72,41 @@ def limit_resources(address_space: int, processes: int, files: int, file_size: i
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *([ctypes.c_int] * 3), ctypes.c_long]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LASTING = 1 << 45
+"""Lasting tensors lie from this address on, far from where the system maps by itself: one after the other, none where
+another was, so that what a kernel keeps of weights by their address is never that of others."""
+
+
+def _mapped_at(address: int, fd: int, size: int) -> Any:
+    """`size` bytes of a descriptor as a buffer at this address, if it is free; the mapping goes with the buffer."""
+    found = _LIBC.mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, fd, 0)
+    if found == ctypes.c_void_p(-1).value:
+        raise OSError(ctypes.get_errno(), "memory of the verifier's cannot be mapped")
+    held = (ctypes.c_char * size).from_address(found)
+    # At the end of the process tensors may outlive this: the system takes it all.
+    weakref.finalize(held, _LIBC.munmap, found, size).atexit = False
+    return held
+
+
 class Host:
     """Lent memory and calls on the CPU."""
 
+    def __init__(self) -> None:
+        """Nothing is lent yet."""
+        self.next = _LASTING
+
     def map(self, tensor: Any, fd: int) -> torch.Tensor:
         """The tensor that a descriptor lends."""
-        memory = mmap.mmap(fd, tensor.size)
+        memory: Any
+        if tensor.lasting:
+            memory = _mapped_at(self.next, fd, tensor.size)
+            self.next += tensor.size + -tensor.size % mmap.PAGESIZE
+        else:
+            memory = mmap.mmap(fd, tensor.size)
         os.close(fd)
         dtype, count = _DTYPES[tensor.dtype], math.prod(tensor.shape)
         if count == 0:
@@ -113,7 +144,7 @@ class Gpu:
         self._record()
         self.spare = torch.zeros(1, device=self.device)
         self.wake()
-        self.mapped: dict[int, int] = {}
+        self.mapped: dict[int, tuple[int, bool]] = {}
         self.page = self.met = 0
 
     def _record(self) -> None:
@@ -142,22 +173,24 @@ class Gpu:
         self._done(driver.cuMemRelease(handle))
         dtype = _DTYPES[tensor.dtype]
         length = math.prod(tensor.shape) * dtype.itemsize
-        self.mapped[address + tensor.offset] = tensor.size
+        self.mapped[address + tensor.offset] = tensor.size, tensor.lasting
         if length == 0:
             return torch.empty(tensor.shape, dtype=dtype, device=self.device)
         seen = torch.as_tensor(_Bytes(address + tensor.offset, length), device=self.device)
         return seen.view(dtype).view(tensor.shape)
 
     def unmap(self, held: list[Any]) -> None:
-        """Give lent memory back. A kernel that still works on it faults, and that is its own doing."""
+        """Give lent memory back, but not the addresses of what is lasting. A kernel that still works on it faults, and
+        that is its own doing."""
         self.stream.synchronize()
         for tensor in held:
             start = tensor.data_ptr() if isinstance(tensor, torch.Tensor) else 0
-            size = self.mapped.pop(start, 0)
+            size, lasting = self.mapped.pop(start, (0, False))
             if size:
                 page = start - start % _GRANULE
                 self._done(self.driver.cuMemUnmap(page, size))
-                self._done(self.driver.cuMemAddressFree(page, size))
+                if not lasting:
+                    self._done(self.driver.cuMemAddressFree(page, size))
 
     def wake(self) -> None:
         """Have the device work for this process, as it will in a call: it changes between processes in some 0.1 ms, and
