@@ -21,6 +21,7 @@ from bot.contract.schema import (
     Hidden,
     HiddenInt,
     HiddenLengths,
+    HiddenRange,
     Limit,
     Output,
     RaggedAxis,
@@ -370,11 +371,18 @@ def _hidden(remains: Remains, hidden: Hidden | Relation, path: str) -> Iterator[
             case VarAxis() as axis, HiddenInt(choice=options):
                 for index, value in enumerate(options):
                     yield from _size(axis, value, f"{path}.{name}.choice[{index}]")
+            case VarAxis() as axis, HiddenRange(between=[low, high]):
+                yield from _size(axis, low, f"{path}.{name}.between[0]")
+                yield from _size(axis, high, f"{path}.{name}.between[1]")
+                if not 1 <= low <= high:
+                    yield Problem(
+                        f"{path}.{name}.between", "wants two sizes from 1 on, the first not above the second"
+                    )
             case RaggedAxis() as axis, HiddenLengths():
                 yield from _hidden_lengths(axis, choice, f"{path}.{name}")
             case VarAxis(), HiddenLengths():
                 yield Problem(f"{path}.{name}", "wants a choice of numbers, not lengths")
-            case RaggedAxis(), HiddenInt():
+            case RaggedAxis(), HiddenInt() | HiddenRange():
                 yield Problem(f"{path}.{name}", "wants lengths: total and count")
             case _:
                 pass

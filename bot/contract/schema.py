@@ -167,6 +167,13 @@ class HiddenInt(Frozen):
     choice: Annotated[list[int], Field(min_length=1)]
 
 
+class HiddenRange(Frozen):
+    """A secret size from a range, near one power of two as likely as near the next. The draws take turns in what a
+    division by 8 leaves, so that eight of them meet every tail."""
+
+    between: Annotated[list[int], Field(min_length=2, max_length=2)]
+
+
 class HiddenLengths(Frozen):
     """Secret lengths: `count` sequences that sum to `total`, empty and one-token ones among them when `edges`."""
 
@@ -175,13 +182,16 @@ class HiddenLengths(Frozen):
     edges: bool = True
 
 
+HiddenAxis = HiddenInt | HiddenRange | HiddenLengths
+
+
 class Hidden(Frozen):
-    """Draws at axis values nobody was told, from the legal domain."""
+    """Draws at axis values nobody was told, from the legal domain. Optional inputs are absent from some of them."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]
     device: Annotated[list[Device], Field(min_length=1)]
     draws: Annotated[int, Field(ge=1, le=32)]
-    axes: dict[Name, HiddenInt | HiddenLengths]
+    axes: dict[Name, HiddenAxis]
 
 
 class Probe(Frozen):
@@ -211,7 +221,7 @@ class Relation(Frozen):
     breaks: Annotated[str, Field(min_length=1)]
     device: Annotated[list[Device], Field(min_length=1)]
     regime: Name
-    axes: dict[Name, HiddenInt | HiddenLengths]
+    axes: dict[Name, HiddenAxis]
     carry: dict[Name, Name] = {}
     axis: Name | None = None
     powers: dict[Name, int] = {}

@@ -286,7 +286,9 @@ def _kernels_and_probes(contract: Contract) -> Iterator[Table]:
     yield from (hidden, probes, relations, baselines, controls, faithful)
 
 
-def _secret(choice: schema.HiddenInt | schema.HiddenLengths) -> str:
+def _secret(choice: schema.HiddenAxis) -> str:
     if isinstance(choice, schema.HiddenInt):
         return f"one of {', '.join(map(str, choice.choice))}"
+    if isinstance(choice, schema.HiddenRange):
+        return _reach(*choice.between)
     return f"{_reach(*choice.count)} lengths that sum to {_reach(*choice.total)}"

@@ -1,7 +1,7 @@
 """Which draws an exam makes, and the inputs of one draw. A recipe says what to draw; a stream makes it concrete."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
@@ -16,6 +16,7 @@ from bot.contract.schema import (
     Hidden,
     HiddenInt,
     HiddenLengths,
+    HiddenRange,
     Limit,
     Probe,
     RaggedAxis,
@@ -23,6 +24,7 @@ from bot.contract.schema import (
     ScalarInput,
     Sizes,
     TensorInput,
+    VarAxis,
     Workload,
     axis_of,
 )
@@ -49,6 +51,12 @@ STRETCH_SHARE = 4
 passes short needles, since what it forgets about them is as short (tests/exploits/history_truncation.py)."""
 NEEDLE_ROWS = 48
 """Tensors with fewer leading steps carry none: one step would be no small part."""
+
+
+TAILS = 8
+"""Kernels take a row in vectors of 2, 4 or 8 elements; each tail is code of its own."""
+ABSENT_SHARE = 3
+"""One hidden draw in this many lacks an optional input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,18 +155,22 @@ def probe_recipe(contract: Contract, probe: Probe) -> Recipe:
 
 
 def hidden_recipes(contract: Contract, device: Device, stream: Stream) -> Iterator[Recipe]:
-    """Draws at secret axis values, the regimes taking turns from a secret start."""
+    """Draws at secret axis values, the regimes taking turns from a secret start. Any of these may lack optional inputs:
+    kernels treat them apart from the others, and sizes and what is absent meet nowhere else."""
     regimes = list(contract.regimes)
+    optional = [name for name, spec in contract.inputs.items() if isinstance(spec, TensorInput) and spec.optional]
     for hidden in contract.hidden:
         if device not in hidden.device:
             continue
         start = int(stream.child(hidden.name, "regime").below(len(regimes))[0])
         for number in range(hidden.draws):
-            axes = hidden_axes(contract, hidden, stream.child(hidden.name, number))
+            own = stream.child(hidden.name, number)
+            axes = hidden_axes(contract, hidden, own, turns=(stream.child(hidden.name, "tails"), number))
             regime = regimes[(start + number) % len(regimes)]
             workload = Workload(name=hidden.name, device=[device], axes=axes, scored=False)
             recipe = cell_recipe(contract, workload, regime)
-            yield Recipe("hidden", hidden.name, axes, recipe.draws, recipe.values, recipe.absent, recipe.limits)
+            missing = {name for name in optional if own.child("absent", name).below(ABSENT_SHARE)[0] == 0}
+            yield replace(recipe, kind="hidden", name=hidden.name, absent=recipe.absent | missing)
 
 
 def relation_recipe(contract: Contract, relation: Relation, stream: Stream) -> Recipe:
@@ -170,18 +182,36 @@ def relation_recipe(contract: Contract, relation: Relation, stream: Stream) -> R
     return Recipe("hidden", relation.name, axes, draws, family.values, frozenset(family.absent), limits, breaks)
 
 
-def hidden_axes(contract: Contract, hidden: Hidden | Relation, stream: Stream) -> Sizes:
-    """Secret sizes."""
+def hidden_axes(
+    contract: Contract, hidden: Hidden | Relation, stream: Stream, *, turns: tuple[Stream, int] | None = None
+) -> Sizes:
+    """Secret sizes. `turns`: what orders the tails of sizes from a range, and which of the draws this is."""
     axes: Sizes = {}
+    order, number = turns or (stream, 0)
     for name, choice in hidden.axes.items():
         match choice:
             case HiddenInt(choice=options):
                 axes[name] = options[int(stream.child(name).below(len(options))[0])]
+            case HiddenRange(between=[low, high]):
+                axis = contract.axes[name]
+                assert isinstance(axis, VarAxis)  # noqa: S101 - load.py checked it
+                tails = order.child("tail", name).shuffled(TAILS)
+                tail, step = tails[number % TAILS], axis.multiple
+                axes[name] = step * _from_range(low // step, high // step, tail, stream.child(name))
             case HiddenLengths():
                 ragged = contract.axes[name]
                 assert isinstance(ragged, RaggedAxis)  # noqa: S101 - load.py checked it
                 axes[name] = _hidden_lengths(choice, ragged, stream.child(name))
     return axes
+
+
+def _from_range(low: int, high: int, tail: int, stream: Stream) -> int:
+    """A size of some number of binary places, which division by `TAILS` leaves `tail` of where the range has one."""
+    places = low.bit_length() + int(stream.child("places").below(high.bit_length() - low.bit_length() + 1)[0])
+    least, most = max(low, 1 << places - 1), min(high, (1 << places) - 1)
+    size = least + int(stream.child("size").below(most - least + 1)[0])
+    near = size - size % TAILS + tail
+    return next((n for n in (near, near + TAILS, near - TAILS) if low <= n <= high), size)
 
 
 def _hidden_lengths(choice: HiddenLengths, ragged: RaggedAxis, stream: Stream) -> list[int]:

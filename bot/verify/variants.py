@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bot.contract.load import LoadedContract
-from bot.contract.schema import FLOATING, Contract, Control, HiddenInt, HiddenLengths, Sizes, TensorInput, Workload
+from bot.contract.schema import (
+    FLOATING,
+    Contract,
+    Control,
+    HiddenAxis,
+    HiddenInt,
+    HiddenLengths,
+    Sizes,
+    TensorInput,
+    Workload,
+)
 from bot.verify.cases import cell_recipe, make_case
 from bot.verify.draws import values_of
 from bot.verify.philox import Stream
@@ -291,8 +301,8 @@ def _fails_at_timed_shapes(contract: Contract, control: Control) -> bool:
     )
 
 
-def _may_be(hidden: HiddenInt | HiddenLengths, value: int | list[int]) -> bool:
-    """Whether a hidden axis can come out like this; of lengths, their total and count."""
+def _may_be(hidden: HiddenAxis, value: int | list[int]) -> bool:
+    """Whether a hidden axis can be expected to come out like this: not that of a range; of lengths, total and count."""
     match hidden, value:
         case HiddenInt(choice=options), int():
             return value in options

@@ -12,11 +12,11 @@ import pytest
 from bot.contract.appraisal import Order
 from bot.contract.distribution import Constant
 from bot.contract.load import dump_yaml, load_contract, parse_yaml
-from bot.contract.schema import Sizes
+from bot.contract.schema import Hidden, HiddenRange, Sizes
 from bot.errors import DataError
 from bot.floor import least_work
 from bot.verify.appraise import draw_all
-from bot.verify.cases import cell_recipe, make_case
+from bot.verify.cases import cell_recipe, hidden_axes, hidden_recipes, make_case
 from bot.verify.philox import Stream
 from bot.verify.shrink import Cut, trial, whole
 from bot.verify.trials import Findings
@@ -144,3 +144,41 @@ def test_shrinking_leaves_out_rows_but_nothing_that_ids_refer_to_or_sizes_are_ma
     for name in ("block_table", "seq_lens", "q_index_fp8"):
         assert np.array_equal(small.inputs[name], case.inputs[name][2:])  # type: ignore[arg-type,index]
     assert LOADED["moe_fp8_block_scale"].contract.fixed_axes() == {"I", "HID"}
+
+
+def test_eight_draws_of_a_range_meet_every_tail_and_each_power_of_two_is_as_likely():
+    contract = load_contract(CONTRACTS, "softmax").contract
+    hidden = Hidden(name="h", device=["cpu"], draws=8, axes={"N": HiddenRange(between=[1, 5000])})
+    widths = []
+    for salt in range(20):
+        stream = Stream.from_salt(bytes([salt]) * 32)
+        found = [hidden_axes(contract, hidden, stream.child(n), turns=(stream, n))["N"] for n in range(8)]
+        assert sorted(n % 8 for n in found) == list(range(8))  # type: ignore[operator] # sizes, not lengths
+        widths += found
+    assert all(1 <= n <= 5000 for n in widths)  # type: ignore[operator]
+    assert sum(n < 64 for n in widths) > 40 < sum(n > 512 for n in widths)  # type: ignore[operator]
+
+
+def test_sizes_from_a_range_are_multiples_where_an_axis_wants_them():
+    contract = LOADED["moe_fp8_block_scale"].contract
+    hidden = Hidden(name="h", device=["cpu"], draws=8, axes={"HID": HiddenRange(between=[128, 384])})
+    streams = (Stream.from_salt(bytes([salt]) * 32) for salt in range(40))
+    assert {hidden_axes(contract, hidden, stream)["HID"] for stream in streams} == {128, 256, 384}
+
+
+@pytest.mark.parametrize(
+    ("between", "wanted"),
+    [([0, 9], "wants two sizes from 1 on"), ([9, 8], "wants two sizes from 1 on"), ([1, 999], "999 is outside 1..256")],
+)
+def test_a_range_is_of_legal_sizes(tmp_path, between, wanted):
+    change = put([{"name": "h", "device": ["cpu"], "draws": 2, "axes": {"B": {"between": between}}}], "hidden")
+    assert wanted in refusals(tmp_path, "dsa_topk_indexer", change)
+
+
+def test_optional_inputs_are_absent_from_some_hidden_draws():
+    contract = load_contract(CONTRACTS, "gdn_prefill").contract
+    draws = [r for salt in range(8) for r in hidden_recipes(contract, "cpu", Stream.from_salt(bytes([salt]) * 32))]
+    absent = [recipe for recipe in draws if recipe.absent]
+    assert len(draws) / 6 < len(absent) < len(draws) / 2
+    assert all(recipe.absent == {"state"} for recipe in absent)
+    assert any(0 in recipe.axes["lengths"] for recipe in absent)  # type: ignore[operator] # lengths, not a size

@@ -8,8 +8,8 @@ from tests.contracts.judging import CONTRACTS
 MODELS = [
     *(schema.ConstAxis, schema.VarAxis, schema.RaggedAxis, schema.TotalAxis, schema.CountAxis, schema.DerivedAxis),
     *(schema.TensorInput, schema.ScalarInput, schema.Output, schema.Compute, schema.Limit, schema.Regime),
-    *(schema.Workload, schema.HiddenInt, schema.HiddenLengths, schema.Hidden, schema.Probe, schema.Requires),
-    *(schema.Baseline, schema.Control, schema.Work, schema.Contract),
+    *(schema.Workload, schema.HiddenInt, schema.HiddenRange, schema.HiddenLengths, schema.Hidden, schema.Probe),
+    *(schema.Requires, schema.Baseline, schema.Control, schema.Work, schema.Contract),
 ]
 
 

