@@ -375,9 +375,7 @@ def _hidden(remains: Remains, hidden: Hidden | Relation, path: str) -> Iterator[
                 yield from _size(axis, low, f"{path}.{name}.between[0]")
                 yield from _size(axis, high, f"{path}.{name}.between[1]")
                 if not 1 <= low <= high:
-                    yield Problem(
-                        f"{path}.{name}.between", "wants two sizes from 1 on, the first not above the second"
-                    )
+                    yield Problem(f"{path}.{name}.between", "wants two sizes from 1 on, the first not above the second")
             case RaggedAxis() as axis, HiddenLengths():
                 yield from _hidden_lengths(axis, choice, f"{path}.{name}")
             case VarAxis(), HiddenLengths():
