@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bot.contract.distribution import Between, Choice, Distribution, Ids, Packed, Param, Portion, within
+from bot.contract.distribution import Distribution, Ids, Packed, Param, Portion, numbers, reach, within
 from bot.contract.mistakes import Remains
 from bot.contract.schema import (
     BYTES,
@@ -36,6 +36,7 @@ from bot.contract.schema import (
 from bot.errors import Problem
 
 DEVICES: tuple[Device, ...] = ("cpu", "cuda")
+INFINITE = ("bfloat16", "float16", "float32")
 
 
 def inconsistencies(remains: Remains, folder: Path) -> Iterator[Problem]:
@@ -134,14 +135,20 @@ def _tensor(remains: Remains, path: str, tensor: TensorInput | Output) -> Iterat
                 f"{tensor.dtype} has no value that no kernel leaves: an element left unwritten could not be told",
             )
     else:
-        if tensor.offsets_of is not None:
-            yield from _offsets(remains, path, tensor, tensor.offsets_of)
-        if tensor.below is not None:
-            axis = axis_of(tensor.below)
-            if axis is not None:
-                yield from _dimension(remains, axis, f"{path}.below")
-            if tensor.dtype in FLOATING:
-                yield Problem(f"{path}.below", f"bounds integers, not {tensor.dtype}")
+        yield from _input(remains, path, tensor)
+
+
+def _input(remains: Remains, path: str, tensor: TensorInput) -> Iterator[Problem]:
+    if tensor.offsets_of is not None:
+        yield from _offsets(remains, path, tensor, tensor.offsets_of)
+    if tensor.below is not None:
+        axis = axis_of(tensor.below)
+        if axis is not None:
+            yield from _dimension(remains, axis, f"{path}.below")
+        if tensor.dtype in FLOATING:
+            yield Problem(f"{path}.below", f"bounds integers, not {tensor.dtype}")
+    if tensor.infinite and tensor.dtype not in INFINITE:
+        yield Problem(f"{path}.infinite", f"{tensor.dtype} has no infinities")
 
 
 def _compared(path: str, output: Output) -> Iterator[Problem]:
@@ -157,6 +164,10 @@ def _compared(path: str, output: Output) -> Iterator[Problem]:
 def _offsets(remains: Remains, path: str, tensor: TensorInput, ragged: str) -> Iterator[Problem]:
     axes = remains.contract.axes
     yield from _ragged(remains, ragged, f"{path}.offsets_of")
+    if tensor.optional:
+        yield Problem(f"{path}.optional", "offsets are never absent")
+    if tensor.below is not None:
+        yield Problem(f"{path}.below", f"offsets are bounded by {ragged!r}")
     if tensor.dtype != "int64":
         yield Problem(f"{path}.dtype", f"offsets are int64, not {tensor.dtype}")
     wanted = [f"{name}+1" for name, axis in axes.items() if isinstance(axis, CountAxis) and axis.count_of == ragged]
@@ -178,17 +189,13 @@ def _scalars(remains: Remains) -> Iterator[Problem]:
 
 def _legal(scalar: ScalarInput, param: Param, path: str) -> Iterator[Problem]:
     """A scalar is drawn inside its own domain only."""
-    match param:
-        case Between(between=drawn) | Choice(choice=drawn):
-            pass
-        case _:
-            drawn = [float(param)]
+    least, most = reach(param)
     low, high = scalar.low, scalar.high
-    if (low is not None and min(drawn) < low) or (high is not None and max(drawn) > high):
-        reach = f"{min(drawn):g}" if min(drawn) == max(drawn) else f"{min(drawn):g} to {max(drawn):g}"
+    if (low is not None and least < low) or (high is not None and most > high):
+        drawn = f"{least:g}" if least == most else f"{least:g} to {most:g}"
         domain = "..".join("" if bound is None else f"{bound:g}" for bound in (low, high))
-        yield Problem(path, f"{reach} is outside {domain}")
-    if scalar.dtype == "int" and any(value != int(value) for value in drawn):
+        yield Problem(path, f"{drawn} is outside {domain}")
+    if scalar.dtype == "int" and any(value != int(value) for value in numbers(param)):
         yield Problem(path, "an integer is wanted")
 
 
@@ -221,15 +228,21 @@ def _draws(remains: Remains) -> Iterator[Problem]:
             if isinstance(spec, TensorInput):
                 yield from _fitting(remains, spec, draws[name], f"{prefix}draws.{name}")
         yield from _values(remains, values, f"{prefix}values")
-        for name in absent:
-            tensor = contract.inputs.get(name)
-            if not remains.lost("inputs", name) and not (isinstance(tensor, TensorInput) and tensor.optional):
-                yield Problem(f"{prefix}absent", f"{name!r} is not an optional input")
+        yield from _absent(remains, absent, draws, f"{prefix}absent")
     for name, regime in contract.regimes.items():
         given = set(contract.draws) | set(regime.draws) | set(regime.absent)
         for missing in sorted({n for n, spec in contract.inputs.items() if _drawn(spec)} - given):
             if not remains.lost("draws", missing):
                 yield Problem(f"regimes.{name}.draws", f"input {missing!r} is never drawn")
+
+
+def _absent(remains: Remains, absent: Sequence[str], draws: Mapping[str, Distribution], path: str) -> Iterator[Problem]:
+    for name in absent:
+        tensor = remains.contract.inputs.get(name)
+        if not remains.lost("inputs", name) and not (isinstance(tensor, TensorInput) and tensor.optional):
+            yield Problem(path, f"{name!r} is not an optional input")
+        if name in draws:
+            yield Problem(path, f"{name!r} is drawn and absent at once")
 
 
 def _fitting(remains: Remains, spec: TensorInput, dist: Distribution, path: str) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ All distributions are built from integers and tables, so that a CPU and a GPU dr
 """
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -37,6 +37,29 @@ class Choice(Frozen):
 Param = float | Between | Choice
 
 
+def numbers(param: Param) -> list[float]:
+    """The numbers that a parameter is made of: its options, or its ends."""
+    return param.between if isinstance(param, Between) else param.choice if isinstance(param, Choice) else [param]
+
+
+def reach(param: Param) -> tuple[float, float]:
+    """The least and the largest value that a parameter may be drawn as."""
+    return min(numbers(param)), max(numbers(param))
+
+
+class Interval(Frozen):
+    """Values from `low` to `high`, which no draw may turn round."""
+
+    low: Param
+    high: Param
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if reach(self.low)[1] > reach(self.high)[0]:
+            raise ValueError(f"low, up to {reach(self.low)[1]:g}, may exceed high, from {reach(self.high)[0]:g} on")
+        return self
+
+
 class Constant(Frozen):
     """Every element has this value."""
 
@@ -51,16 +74,20 @@ class Normal(Frozen):
     std: Param = 1.0
     mean: Param = 0.0
 
+    @model_validator(mode="after")
+    def _spread(self) -> Self:
+        if reach(self.std)[0] < 0:
+            raise ValueError(f"a standard deviation of {reach(self.std)[0]:g} is less than none")
+        return self
 
-class Uniform(Frozen):
+
+class Uniform(Interval):
     """Uniform in [low, high]."""
 
     kind: Literal["uniform"]
-    low: Param
-    high: Param
 
 
-class LogUniform(Frozen):
+class LogUniform(Interval):
     """Positive, the logarithm uniform: exp of Uniform(ln low, ln high)."""
 
     kind: Literal["log_uniform"]
@@ -84,7 +111,7 @@ class Activation(Frozen):
     scale: Param = 1.0
 
 
-class DecayLogit(Frozen):
+class DecayLogit(Interval):
     """Bias whose gate `bound * sigmoid(bias)` forgets with an e-fold of tau tokens, tau log-uniform in [low, high]:
     logit(1 / (bound * tau)). One value per element."""
 
@@ -101,7 +128,7 @@ class Among(Frozen):
     values: Annotated[list[float], Field(min_length=1)]
 
 
-class Portion(Frozen):
+class Portion(Interval):
     """Integers for an input with a bound (`below`): each a portion of its largest value, uniform in [low, high].
     `below` is not written: the input's own bound stands there when it is drawn."""
 

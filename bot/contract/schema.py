@@ -29,8 +29,12 @@ BYTES: Mapping[DType, int] = {
 """Size of an element."""
 Role = Literal["incumbent", "official", "competitor", "reference"]
 Lifetime = Literal["call", "metadata", "static"]
-Extent = int | Name | Annotated[str, Field(pattern=r"^[A-Za-z_]\w*\+[0-9]+$")]
+Extent = Annotated[int, Field(ge=1, lt=2**31)] | Name | Annotated[str, Field(pattern=r"^[A-Za-z_]\w*\+[0-9]+$")]
 """One dimension of a shape: a number, an axis, or an axis plus a number (`N+1`)."""
+
+
+Factor = Annotated[int, Field(ge=1)] | Name
+"""Of a product: a number or an axis."""
 
 
 class ConstAxis(Frozen):
@@ -234,7 +238,7 @@ class Requires(Frozen):
 
     module: str
     distribution: str | None = None
-    minimum: str | None = None
+    minimum: Annotated[str, Field(pattern=r"^[0-9]+(\.[0-9]+)*((a|b|rc)[0-9]+)?((\.post|\.dev)[0-9]+)?$")] | None = None
     architectures: list[str] = []
 
 
@@ -262,8 +266,8 @@ class Work(Frozen):
     for inputs of which a kernel need not read all: `reads` has the least number of elements, as such a product.
     """
 
-    operations: list[int | Name]
-    reads: dict[Name, list[int | Name]] = {}
+    operations: list[Factor]
+    reads: dict[Name, list[Factor]] = {}
 
 
 class Contract(Frozen):

@@ -85,7 +85,7 @@ def load_oracle(folder: Path) -> OracleFunction:
     try:
         spec.loader.exec_module(module)
         function: OracleFunction = module.oracle
-    except Exception as error:  # noqa: BLE001 - the author's file; whatever it raises is the answer
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - the author's file; whatever it raises is the answer
         raise DataError(
             f"contracts/{folder.name}/oracle.py", [Problem("", f"{type(error).__name__}: {error}")]
         ) from None
@@ -216,12 +216,15 @@ def _run(
     try:
         with torch.no_grad(), device_of(case):
             outputs = oracle(**arguments, noise=noise)
-    except Exception as error:  # noqa: BLE001 - as above
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         raise DataError(source, [Problem(case.where, f"{type(error).__name__}: {error}")]) from None
     problems = []
     if not isinstance(outputs, dict) or set(outputs) != set(contract.outputs):
         raise DataError(source, [Problem(case.where, f"must return a dict of {', '.join(contract.outputs)}")])
     for name, output in contract.outputs.items():
+        if not isinstance(outputs[name], Tensor):
+            problems.append(Problem(name, f"must be a tensor, is {type(outputs[name]).__name__} ({case.where})"))
+            continue
         shape, given = contract.shape(output, case.axes), tuple(outputs[name].shape)
         wanted = f"{shape}"
         if output.compare == "set_at_cut":

@@ -92,6 +92,48 @@ MISTAKES = {
         "probes[0].absent",
         "'x' is not an optional input",
     ),
+    "drawn and absent at once": (
+        ("absent: [offset]", "absent: [offset]\n    draws: {offset: {kind: constant, value: 1.0}}"),
+        "probes[0].absent",
+        "'offset' is drawn and absent at once",
+    ),
+    "a negative size": (("shape: [N, D]", "shape: [N, -3]"), "inputs.offset.shape[1]", "Input should be greater"),
+    "a size beyond any memory": (
+        ("shape: [N, D]", "shape: [N, 99999999999]"),
+        "inputs.offset.shape[1]",
+        "Input should be less than 2147483648",
+    ),
+    "work of a negative number": (("[2, T, H, D]", "[-2, T, H, D]"), "work.operations[0]", "Input should be greater"),
+    "infinite integers": (
+        ("offsets_of: lengths", "offsets_of: lengths, infinite: true"),
+        "inputs.cu_seqlens.infinite",
+        "int64 has no infinities",
+    ),
+    "offsets that may be absent": (
+        ("offsets_of: lengths", "offsets_of: lengths, optional: true"),
+        "inputs.cu_seqlens.optional",
+        "offsets are never absent",
+    ),
+    "offsets with a bound of their own": (
+        ("offsets_of: lengths", "offsets_of: lengths, below: 9"),
+        "inputs.cu_seqlens.below",
+        "offsets are bounded by 'lengths'",
+    ),
+    "a negative deviation": (
+        ("x: {kind: normal, std: 1.0}", "x: {kind: normal, std: {between: [-1.0, 1.0]}}"),
+        "draws.x",
+        "a standard deviation of -1 is less than none",
+    ),
+    "an interval that a draw may turn round": (
+        ("x: {kind: normal, std: 1.0}", "x: {kind: uniform, low: {between: [0.0, 2.0]}, high: 1.0}"),
+        "draws.x",
+        "low, up to 2, may exceed high, from 1 on",
+    ),
+    "a minimum that is no version": (
+        ("file: baselines/torch_loop.py", "file: baselines/torch_loop.py, requires: {module: torch, minimum: newest}"),
+        "baselines[0].requires.minimum",
+        "String should match pattern",
+    ),
     "an unknown distribution": (("{kind: normal, std: 1.0}", "{kind: gauss}"), "draws.x", "Input tag 'gauss'"),
     "a parameter that is none": (
         ("x: {kind: normal, std: 1.0}", "x: {kind: normal, std: wide}"),

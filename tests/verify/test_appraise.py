@@ -71,7 +71,10 @@ ORACLES = {
     "is float32": (RETURN, 'return {"y": (scale * centred).float()}', "oracle.py", "`y` must be float64"),
     "has another shape": (RETURN, 'return {"y": centred[..., :3]}', "oracle.py", "`y` must be float64 (512, 4, 64)"),
     "names another output": (RETURN, 'return {"z": centred}', "oracle.py", "must return a dict of y"),
-    "returns no tensor": (RETURN, 'return {"y": centred.tolist()}', "oracle.py", "its outputs cannot be used"),
+    "returns no tensor": (RETURN, 'return {"y": centred.tolist()}', "oracle.py", "`y` must be a tensor, is list"),
+    "returns nothing": (RETURN, "return None", "oracle.py", "must return a dict of y"),
+    "returns another layout": (RETURN, 'return {"y": centred.to("meta")}', "oracle.py", "its outputs cannot be used"),
+    "ends the program": (RETURN, "raise SystemExit(3)", "oracle.py", "SystemExit: 3 (in packed/plain and 6 more)"),
     "ignores a tensor": ("if offset is not None", "if False", "inputs.offset", "the oracle ignores it"),
     "ignores the lengths": (
         "torch.repeat_interleave(offset, lengths, dim=0)[:, None, :]",
