@@ -30,6 +30,8 @@ CONTRACTS = {
     "center": TESTS / "data" / "contracts",
     "rmsnorm": TESTS.parent / "contracts",
     "kda_prefill": TESTS.parent / "contracts",
+    "softmax": TESTS.parent / "contracts",
+    "fused_add_rmsnorm": TESTS.parent / "contracts",
 }
 OPTIONAL = {"least", "device", "raises"}
 STUMBLES = re.compile(
