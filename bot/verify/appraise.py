@@ -177,7 +177,7 @@ def _empty_answers(contract: Contract, drawn: Drawn, found: Findings) -> None:
         name: rounded(spec, drawn.expected.exact[name], contract.shape(spec, drawn.case.axes))
         for name, spec in contract.outputs.items()
     }
-    judged = judge(contract, drawn.expected, exact, drawn.setting)
+    judged = judge(contract, drawn.expected, exact, drawn.setting, ledger=False)
     if judged.counterexample is not None:
         path = f"limits.{judged.counterexample.output}"
         found.add(path, f"refuses the oracle's own value, rounded: {described(judged)}", drawn.case.where, alike=path)
@@ -195,7 +195,8 @@ def _empty_answers(contract: Contract, drawn: Drawn, found: Findings) -> None:
         if contract.outputs[name].compare == "set_at_cut":
             constants = {"the first ids": torch.arange(value.shape[-1], dtype=value.dtype).expand_as(value)}
         for what, tensor in constants.items():
-            if judge(contract, drawn.expected, {**exact, name: tensor}, drawn.setting).counterexample is None:
+            judged = judge(contract, drawn.expected, {**exact, name: tensor}, drawn.setting, ledger=False)
+            if judged.counterexample is None:
                 found.add(drawn.place.path, f"an output `{name}` of {what} passes", drawn.case.where)
 
 
