@@ -318,7 +318,8 @@ def find_tools() -> str:
     """
     found = importlib.util.find_spec("triton")
     for place in found.submodule_search_locations or [] if found is not None else []:
-        folder = Path(place) / "backends" / "nvidia" / "bin"
+        # As a sandbox sees it, which knows no links on the way.
+        folder = Path(place).resolve() / "backends" / "nvidia" / "bin"
         if (folder / "cuobjdump").exists() and (folder / "nvdisasm").exists():
             return str(folder)
     raise InfrastructureError("machine code cannot be read here: cuobjdump and nvdisasm are missing; install triton")
