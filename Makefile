@@ -44,7 +44,7 @@ test: compilers
 alone: venv
 	$(BIN)/python -m pytest -q -m alone
 
-# Whole exams of 151 kernel files: every cheat of the museum, and every honest kernel.
+# Whole exams of 156 kernel files: every cheat of the museum, and every honest kernel.
 museum: venv
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m museum
 
