@@ -7,6 +7,7 @@ import pytest
 from bot.github.api import GitHub
 from bot.handlers.approve import approve
 from bot.handlers.evidence import APPROVAL, EXAM, load_record
+from bot.handlers.project import Project
 from bot.verdict import Kind
 from tests.handlers.conftest import PATH, Town
 from tests.verify.conftest import HONEST
@@ -44,15 +45,22 @@ def run(x, offset, scale, cu_seqlens, y):
 
 
 @pytest.fixture
-def slow_town(town: Town) -> Town:
+def slow_project(project: Project) -> Project:
     """The small contract with a baseline slow enough that the clock of a CPU can tell."""
-    folder = town.project.contracts / "center"
+    folder = project.contracts / "center"
     (folder / "baselines" / "torch_loop.py").write_text(SLOW_BASELINE, encoding="utf-8")
     text = (folder / "contract.yaml").read_text(encoding="utf-8")
     text = text.replace("lengths: [300, 100, 112]", "lengths: [3000, 1000, 96]").replace(
         "lengths: [512]", "lengths: [4096]"
     )
     (folder / "contract.yaml").write_text(text, encoding="utf-8")
+    return project
+
+
+@pytest.fixture
+def slow_town(slow_project: Project, town: Town) -> Town:
+    """A forge whose default branch has that contract: a report on another would be stale."""
+    assert town.project is slow_project
     return town
 
 
