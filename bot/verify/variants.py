@@ -143,11 +143,13 @@ def run(*arguments):
     cheat(*cheated)
     honest(*arguments)
     for right, wrong in zip(arguments, cheated):
-        # What differs now is an output. lerp is exact at both ends; a NaN of the cheat counts as zero.
+        # What differs now is an output. lerp is exact at both ends; a NaN of the cheat counts as zero, and as one where
+        # zero is right: there would be no wrong number to go towards.
         if not torch.is_tensor(right) or torch.equal(bits(right), bits(wrong)):
             continue
         if right.is_floating_point():
-            between = torch.lerp(right.double(), wrong.double().nan_to_num(0.0, torch.inf, -torch.inf), {severity!r})
+            aim = torch.where(wrong.isnan(), (right == 0).double(), wrong.double())
+            between = torch.lerp(right.double(), aim, {severity!r})
             right.copy_(torch.where(right == wrong, right.double(), between))
         else:
             # Of whole numbers there is nothing between two: the last rows are the cheat's, since what is taken from a
@@ -235,7 +237,9 @@ def draw_variants(loaded: LoadedContract, stream: Stream, share: float) -> list[
         own = stream.child(control.file)
         faithful = contract.faithful[int(own.child("faithful").below(len(contract.faithful))[0])]
         honest, wrong = loaded.read(faithful), loaded.read(control.file)
-        gates = [*_gates(samples, own.child("gates"))]
+        missing = _absent_where_it_fails(contract, control)
+        there = {name: parts for name, parts in samples.items() if name not in missing}
+        gates = [*_gates(there, own.child("gates"))]
         if _fails_at_timed_shapes(contract, control):
             gates.append(_timed_shapes(contract))
         for gate in gates:
@@ -292,13 +296,22 @@ def _fails_at_timed_shapes(contract: Contract, control: Control) -> bool:
     def shapes(axes: Sizes) -> list[tuple[int, ...]]:
         return [contract.shape(spec, axes) for spec in tensors]
 
-    probes = [p.axes for p in contract.probes if p.name in control.fails]
+    probes = [p.axes for p in contract.probes if p.name in control.fails and not p.absent]
     hidden = [h.axes for h in contract.hidden if h.name in control.fails]
     return (
         any(name in contract.regimes for name in control.fails)
         or any(shapes(axes) == shapes(known) for axes in probes for known in sizes)
         or any(all(_may_be(axes[name], known[name]) for name in axes) for axes in hidden for known in sizes)
     )
+
+
+def _absent_where_it_fails(contract: Contract, control: Control) -> frozenset[str]:
+    """Inputs that are absent in every place that must see a control: gated by how they look, it is honest there."""
+    regimes = {name: frozenset(regime.absent) for name, regime in contract.regimes.items()}
+    places = [absent for name, absent in regimes.items() if name in control.fails]
+    places += [regimes[p.regime] | frozenset(p.absent) for p in contract.probes if p.name in control.fails]
+    places += [frozenset() for hidden in contract.hidden if hidden.name in control.fails]
+    return frozenset.intersection(*places) if places else frozenset()
 
 
 def _may_be(hidden: HiddenAxis, value: int | list[int]) -> bool:

@@ -81,6 +81,13 @@ def test_a_control_that_gives_no_number_grades_towards_zero_not_to_no_number() -
     torch.testing.assert_close(found.double(), 0.5 * honest.double(), rtol=0.01, atol=0.0)
 
 
+def test_a_control_that_gives_no_number_where_zero_is_right_grades_away_from_zero() -> None:
+    zero, nothing = (
+        f"def run(x, offset, scale, cu_seqlens, y):\n    y.fill_({value})\n" for value in ("0.0", "float('nan')")
+    )
+    assert bool((one(graded(zero, nothing, 0.25), "shifted") == 0.25).all())
+
+
 @pytest.mark.parametrize(
     "gate",
     [
@@ -157,6 +164,19 @@ def test_a_control_that_fails_at_other_shapes_alone_is_not_gated_by_the_timed_on
     assert not [v for v in draw_variants(loaded, STREAM, 1.0) if "shapes" in v.description]
     seen = [v for v in draw_variants(CENTER_CONTRACT, STREAM, 1.0) if "shapes" in v.description]
     assert len(seen) == 2
+
+
+def test_a_control_is_not_gated_by_an_input_that_is_absent_where_it_fails() -> None:
+    def gated_by_offset(*fails: str) -> bool:
+        control = CENTER_CONTRACT.contract.controls[0].model_copy(update={"fails": list(fails)})
+        loaded = dataclasses.replace(
+            CENTER_CONTRACT, contract=CENTER_CONTRACT.contract.model_copy(update={"controls": [control]})
+        )
+        drawn = [v for i in range(20) for v in draw_variants(loaded, STREAM.child("absent", i), 1.0)]
+        return any(v.kind == "gated" and "offset has" in v.description for v in drawn)
+
+    assert gated_by_offset("no_offset", "shifted")
+    assert not gated_by_offset("no_offset")
 
 
 def test_a_contract_without_controls_has_no_variants() -> None:
