@@ -2,9 +2,9 @@
 `tests/contracts/test_gdn_prefill.py` holds it to, and takes several times as long.
 """
 
-from itertools import pairwise
-
 import torch
+
+from bot.verify.ground import chunks
 
 CHUNK = 32
 
@@ -20,31 +20,20 @@ def oracle(*, q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, noise):
         out = scale * ((q e^G) S + A U)    A[i,j] = q[i] k[j] D[i,j] for i >= j
         S'  = S e^G[end] + (k e^(G[end]-G)) U
     """
-    tokens, heads, values = v.shape
-    sequences, keys = cu_seqlens.numel() - 1, k.shape[2]
-    final = v.new_zeros(sequences, heads, values, keys) if state is None else state.clone()
+    heads, keys, values = v.shape[1], k.shape[2], v.shape[2]
+    packed = chunks(cu_seqlens, CHUNK)
+    final = v.new_zeros(len(packed.order), heads, values, keys) if state is None else state.clone()
     final[cu_seqlens.diff() == 0] = 0.0
-    out = v.new_empty(tokens, heads, values)
-    spans = [
-        (n, start, min(start + CHUNK, last))
-        for n, (first, last) in enumerate(pairwise(cu_seqlens.tolist()))
-        for start in range(first, last, CHUNK)
-    ]
-    if not spans:
-        return {"output": out, "new_state": final}
-    # Past a sequence's end stands a token of zeros: it neither decays nor writes.
-    rows = torch.full((len(spans), CHUNK), tokens)
-    for row, (_, start, stop) in zip(rows, spans, strict=True):
-        row[: stop - start] = torch.arange(start, stop)
+    if not packed.steps:
+        return {"output": torch.empty_like(v), "new_state": final}
 
-    def chunks(x):
+    def cut(x):
         """[T,H,D] to [chunks,HV,CHUNK,D], each head of q and k for the value heads that share it."""
-        spread = torch.cat([x, x.new_zeros(1, *x.shape[1:])])[rows].transpose(1, 2)
-        return spread.repeat_interleave(heads // x.shape[1], dim=1).contiguous()
+        return packed.cut(x).repeat_interleave(heads // x.shape[1], dim=1)
 
     dt = a + dt_bias
-    log_decay = chunks((-torch.exp(A_log) * torch.logaddexp(dt, torch.zeros_like(dt)))[..., None])
-    query, key, gain = chunks(q), chunks(k), chunks(torch.sigmoid(b)[..., None])
+    log_decay = cut((-torch.exp(A_log) * torch.logaddexp(dt, torch.zeros_like(dt)))[..., None])
+    query, key, gain = cut(q), cut(k), cut(torch.sigmoid(b)[..., None])
     total = log_decay.cumsum(2)
     end, grown = total[:, :, -1:], torch.exp(total)
     ratio = (total - total.transpose(2, 3)).tril().exp()
@@ -53,15 +42,16 @@ def oracle(*, q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, noise):
     leave = noise(key * torch.exp(end - total)).transpose(2, 3).contiguous()
     one = torch.eye(CHUNK, dtype=v.dtype).expand_as(couple)
     solve = noise(torch.linalg.solve_triangular(couple + one, one, upper=False, unitriangular=True))
-    fresh, reach = noise(solve @ noise(gain * chunks(v))), noise(solve @ noise(gain * key * grown))
+    fresh, reach = noise(solve @ noise(gain * cut(v))), noise(solve @ noise(gain * key * grown))
     read, keep = torch.cat([reach, noise(query * grown)], dim=2), torch.exp(end)
 
-    # Transposed, [HV,K,V]: rows of a chunk times the state.
-    states = final.transpose(2, 3).contiguous()
-    for m, (n, start, stop) in enumerate(spans):
-        found = torch.bmm(read[m], noise(states[n]))
-        update = noise(fresh[m] - found[:, :CHUNK])
-        result = torch.baddbmm(found[:, CHUNK:], attend[m], update)
-        out[start:stop] = result[:, : stop - start].transpose(0, 1)
-        states[n] = torch.baddbmm(states[n] * keep[m], leave[m], update)
-    return {"output": (scale or keys**-0.5) * out, "new_state": states.transpose(2, 3).contiguous()}
+    # Transposed, [N,HV,K,V]: rows of a chunk times the state.
+    states, results = final[packed.order].transpose(2, 3).contiguous(), []
+    for first, last in packed.steps:
+        here, held = slice(first, last), states[: last - first]
+        found = read[here] @ noise(held)
+        update = noise(fresh[here] - found[:, :, :CHUNK])
+        results.append(found[:, :, CHUNK:] + attend[here] @ update)
+        states[: last - first] = held * keep[here] + leave[here] @ update
+    final[packed.order] = states.transpose(2, 3)
+    return {"output": (scale or keys**-0.5) * packed.join(results), "new_state": final}

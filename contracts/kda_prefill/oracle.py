@@ -2,9 +2,9 @@
 `tests/contracts/test_kda_prefill.py` holds it to, and takes several times as long.
 """
 
-from itertools import pairwise
-
 import torch
+
+from bot.verify.ground import chunks
 
 NORM_EPS = 1e-6
 CHUNK = 32
@@ -21,30 +21,19 @@ def oracle(*, q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_stat
         out = scale * ((q e^G) S + A U)       A[i,j] = (q[i] e^G[i]) (k[j] e^-G[j]) for i >= j
         S'  = S e^G[end] + (k e^(G[end]-G)) U
     """
-    tokens, heads, values = v.shape
-    sequences, keys = cu_seqlens.numel() - 1, k.shape[2]
-    final = v.new_zeros(sequences, heads, values, keys) if initial_state is None else initial_state.clone()
-    out = v.new_empty(tokens, heads, values)
-    spans = [
-        (n, start, min(start + CHUNK, last))
-        for n, (first, last) in enumerate(pairwise(cu_seqlens.tolist()))
-        for start in range(first, last, CHUNK)
-    ]
-    if not spans:
-        return {"out": out, "final_state": final}
-    # Past a sequence's end stands a token of zeros: it neither decays nor writes.
-    rows = torch.full((len(spans), CHUNK), tokens)
-    for row, (_, start, stop) in zip(rows, spans, strict=True):
-        row[: stop - start] = torch.arange(start, stop)
-
-    def chunks(x):
-        """[T,H,D] to [chunks,H,CHUNK,D]."""
-        return torch.cat([x, x.new_zeros(1, *x.shape[1:])])[rows].transpose(1, 2).contiguous()
-
-    log_decay = chunks(lower_bound * torch.sigmoid(torch.exp(A_log)[:, None] * (g + dt_bias)))
+    heads, keys, values = *k.shape[1:], v.shape[2]
+    packed = chunks(cu_seqlens, CHUNK)
+    final = v.new_zeros(len(packed.order), heads, values, keys) if initial_state is None else initial_state.clone()
+    if not packed.steps:
+        return {"out": torch.empty_like(v), "final_state": final}
+    log_decay = packed.cut(lower_bound * torch.sigmoid(torch.exp(A_log)[:, None] * (g + dt_bias)))
     total = log_decay.cumsum(2)
     end = total[:, :, -1:]
-    query, key, gain = noise(chunks(_unit(q))), noise(chunks(_unit(k))), chunks(torch.sigmoid(beta)[..., None])
+    query, key, gain = (
+        noise(packed.cut(_unit(q))),
+        noise(packed.cut(_unit(k))),
+        packed.cut(torch.sigmoid(beta)[..., None]),
+    )
     read = noise(torch.cat([key, query], dim=2) * torch.exp(total).repeat(1, 1, 2, 1))
     later = noise(key * torch.exp(-total)).transpose(2, 3)
     leave = noise(key * torch.exp(end - total)).transpose(2, 3).contiguous()
@@ -52,17 +41,18 @@ def oracle(*, q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_stat
     attend = noise((read[:, :, CHUNK:] @ later).tril())
     one = torch.eye(CHUNK, dtype=v.dtype).expand_as(couple)
     solve = noise(torch.linalg.solve_triangular(couple + one, one, upper=False, unitriangular=True))
-    value, keep = noise(gain * chunks(v)), torch.exp(end).transpose(2, 3).contiguous()
+    value, keep = noise(gain * packed.cut(v)), torch.exp(end).transpose(2, 3).contiguous()
 
-    # Transposed, [H,K,V]: rows of a chunk times the state.
-    states = final.transpose(2, 3).contiguous()
-    for m, (n, start, stop) in enumerate(spans):
-        found = torch.bmm(read[m], noise(states[n]))
-        update = noise(torch.bmm(solve[m], noise(value[m] - gain[m] * found[:, :CHUNK])))
-        result = torch.baddbmm(found[:, CHUNK:], attend[m], update)
-        out[start:stop] = result[:, : stop - start].transpose(0, 1)
-        states[n] = torch.baddbmm(states[n] * keep[m], leave[m], update)
-    return {"out": scale * out, "final_state": states.transpose(2, 3).contiguous()}
+    # Transposed, [N,H,K,V]: rows of a chunk times the state.
+    states, results = final[packed.order].transpose(2, 3).contiguous(), []
+    for first, last in packed.steps:
+        here, held = slice(first, last), states[: last - first]
+        found = read[here] @ noise(held)
+        update = noise(solve[here] @ noise(value[here] - gain[here] * found[:, :, :CHUNK]))
+        results.append(found[:, :, CHUNK:] + attend[here] @ update)
+        states[: last - first] = held * keep[here] + leave[here] @ update
+    final[packed.order] = states.transpose(2, 3)
+    return {"out": scale * packed.join(results), "final_state": final}
 
 
 def _unit(rows):
