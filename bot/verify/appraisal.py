@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from bot.contract.appraisal import Broken, Line, Order, Result, Step
 from bot.contract.load import LoadedContract, load_contract, problems_of
 from bot.errors import DataError, InfrastructureError, UsageError
+from bot.verify.memory import keep_freed
 
 
 def _obey(order: Order, loaded: LoadedContract, say: "Voice") -> Result:
@@ -26,6 +27,7 @@ def _obey(order: Order, loaded: LoadedContract, say: "Voice") -> Result:
     import torch  # noqa: PLC0415
 
     torch.set_num_threads(1)
+    keep_freed()
     if order.task == "check":
         from bot.verify.appraise import appraise  # noqa: PLC0415
 

@@ -21,6 +21,7 @@ from bot.verify import cpus
 from bot.verify.calls import Allowance, Worker
 from bot.verify.counterexample import save
 from bot.verify.exam import Exam, Outcome, Step, Watch
+from bot.verify.memory import keep_freed
 from bot.verify.oracle import load_oracle
 from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, plan_turns, rounds_of
 from bot.verify.stages.answers import MIXED, questions, relations, smoke
@@ -61,6 +62,7 @@ def open_exam(
         InfrastructureError: ours.
     """
     torch.set_num_threads(1)
+    keep_freed()
     salt = secrets.token_bytes(32) if salt is None else salt
     os.sched_setaffinity(0, cpus.split()[0])
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, worker, drawer_for(job.device))
