@@ -57,13 +57,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A check with its inputs and what they must give. `sharp`: with units of all noisy runs, though the exam has
-    fewer."""
+    """A check with its inputs and what they must give."""
 
     check: Check
     case: Case
     expected: Expected
-    sharp: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +247,17 @@ class Exam:
     def sharpen(self, index: int) -> Question | None:
         """A question with units from all noisy runs, where it had fewer."""
         rough = self.questions[index]
-        if self.runs_of(rough.case) == NOISY_RUNS or rough.sharp:
-            return None
         stream = self.root.child("check", rough.check.stage, rough.check.recipe.name, rough.check.number)
-        expected = expect(self.contract, self.oracle, rough.case, stream.child("oracle"))
-        self.questions[index] = Question(rough.check, rough.case, expected, sharp=True)
+        expected = self.sharper(rough.case, rough.expected, stream.child("oracle"))
+        if expected is None:
+            return None
+        self.questions[index] = Question(rough.check, rough.case, expected)
         return self.questions[index]
+
+    def sharper(self, case: Case, rough: Expected, stream: Stream) -> Expected | None:
+        """The same with units from all noisy runs, where there were fewer. `stream`: as of the others."""
+        known = rough.runs == NOISY_RUNS
+        return None if known else expect(self.contract, self.oracle, case, stream, known=rough)
 
     def tensors(self, outputs: Mapping[str, Held]) -> dict[str, Tensor]:
         """Snapshots as torch tensors."""

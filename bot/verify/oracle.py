@@ -6,7 +6,7 @@ The oracle is ours (base commit) and runs here, in the verifier; expected values
 import functools
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +49,8 @@ FAR = 8.0
 """How far below: three runs show less than an eighth of the true spread once in 370 rows (chi-square, 3 degrees)."""
 FACTORS = {"cpu": 1 << 20, "cuda": 1 << 24}
 """So many factors of noise: more than what one step of a recurrence multiplies, which then is one operation."""
-NOISE_USES = 1 << 14
-"""An oracle may ask for noise this often in one draw."""
+NOISE_USES = 1 << 12
+"""An oracle may ask for noise this often in one run."""
 USUAL_SHARE = 0.2
 """Runs can agree by chance where a row errs by one scalar (a norm). A fifth of the usual relative spread bounds that
 tail without hiding a quiet row."""
@@ -59,10 +59,13 @@ tail without hiding a quiet row."""
 @dataclass(frozen=True, slots=True)
 class Expected:
     """What one draw's outputs must be. `exact`: float64, contract shape; of a set, the scores of all ids. `units`: the
-    noise unit of each row, shape of `exact` without its last axis."""
+    noise unit of each row, shape of `exact` without its last axis. `runs`: how many noisy ones tell them, with the sums
+    of their squares in `squares`."""
 
     exact: Mapping[str, Tensor]
     units: Mapping[str, Tensor]
+    runs: int = 0
+    squares: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
 
 def tensor_of(held: Held, dtype: DType) -> Tensor:
@@ -95,20 +98,29 @@ def load_oracle(folder: Path) -> OracleFunction:
 
 
 def expect(
-    contract: Contract, oracle: OracleFunction, case: Case, stream: Stream, *, runs: int = NOISY_RUNS
+    contract: Contract,
+    oracle: OracleFunction,
+    case: Case,
+    stream: Stream,
+    *,
+    runs: int = NOISY_RUNS,
+    known: Expected | None = None,
 ) -> Expected:
-    """Exact outputs of one case and, unless there are to be no noisy `runs`, the noise unit of each row.
+    """Exact outputs of one case and, unless there are to be no noisy `runs`, the noise unit of each row. `known`: the
+    same with fewer runs, of the same stream, which are not made again.
 
     Raises:
         DataError: the oracle raised, or its outputs have another structure, shape or dtype than declared.
     """
     device = device_of(case)
     arguments = _arguments(contract, case, device)
-    exact = _run(contract, oracle, arguments, case, lambda x: x)
+    exact = _run(contract, oracle, arguments, case, lambda x: x) if known is None else known.exact
     if not runs:
         return Expected(exact, {})
-    noise = _noise(ROUNDING[contract.compute.operands], stream, device)
     squares = {name: torch.zeros(value.shape[:-1], dtype=torch.float64, device=device) for name, value in exact.items()}
+    first = 0
+    if known is not None and known.squares:
+        first, squares = known.runs, {name: square.clone() for name, square in known.squares.items()}
     counted = {name: finite_in(value, unit_dtype(contract.outputs[name])) for name, value in exact.items()}
 
     def units_after(done: int, *, spread: float = 1.0) -> dict[str, Tensor]:
@@ -122,14 +134,15 @@ def expect(
             for name, square in squares.items()
         }
 
-    for run in range(runs):
+    for run in range(first, runs):
+        noise = _noise(ROUNDING[contract.compute.operands], stream.child("noise", run), device)
         for name, value in _run(contract, oracle, arguments, case, noise).items():
             squares[name] += mean_square(value - exact[name], counted[name])
         if run + 1 == QUIET_RUNS < runs:
             quiet, loud = units_after(QUIET_RUNS, spread=0.0), units_after(QUIET_RUNS, spread=FAR)
             if all(torch.equal(quiet[name], loud[name]) for name in exact):
-                return Expected(exact, quiet)
-    return Expected(exact, units_after(runs))
+                return Expected(exact, quiet, runs)
+    return Expected(exact, units_after(runs), runs, squares)
 
 
 def noise_units(exact: Tensor, spread: Tensor, dtype: DType, floor_ulps: float) -> Tensor:
@@ -193,7 +206,7 @@ def _factors(rounding: float, device: torch.device) -> Tensor:
 def _noise(rounding: float, stream: Stream, device: torch.device) -> Noise:
     """Relative noise of one rounding; each use reads the shared factors from a place of its own."""
     factors = _factors(rounding, device)
-    words = iter(stream.child("noise").words(NOISE_USES).tolist())
+    words = iter(stream.words(NOISE_USES).tolist())
 
     def noise(x: Tensor) -> Tensor:
         count = x.numel()

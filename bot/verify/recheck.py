@@ -71,6 +71,7 @@ class _Look:
                 yield Finding(what="counterexample", agrees=False, detail="the plan has no such draw")
                 return
             question = exam.question(refusal.check)
+            question = exam.sharpen(refusal.check) or question
             yield from self._inputs(question.case)
             yield from self._judged(question.case, question.expected, refusal.counterexample)
         elif refusal.stage == "timing" and refusal.call:
@@ -90,7 +91,9 @@ class _Look:
                 )
                 yield _same(refusal.counterexample, found)
             else:
-                expected = exam.expected(case, timed_stream(exam, recipe).child("oracle", refusal.call))
+                noise = timed_stream(exam, recipe).child("oracle", refusal.call)
+                expected = exam.expected(case, noise)
+                expected = exam.sharper(case, expected, noise) or expected
                 yield from self._judged(case, expected, refusal.counterexample)
         elif refusal.stage == "relations" and refusal.counterexample is not None:
             relation = next(r for r in exam.contract.relations if r.name == refusal.call)

@@ -23,7 +23,7 @@ from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
 from bot.verify.plan import plan_checks
 from bot.verify.stages.baselines import _missing
-from bot.verify.stages.timing import disturbed
+from bot.verify.stages.timing import another, disturbed
 from bot.verify.start import start_worker
 from tests.sandbox.conftest import everything
 
@@ -120,6 +120,24 @@ def test_a_call_beside_somebody_else_does_not_count() -> None:
 
 def test_a_device_that_is_kept_busy_all_along_is_not_the_usual_one() -> None:
     assert disturbed([(900_000, 910_000)] * 5, 512_000) == {0, 1, 2, 3, 4}
+
+
+def test_a_burst_is_made_up_for_and_steady_company_is_not():
+    quiet, loud = (500_000, 510_000), (900_000, 500_000)
+
+    def timed(order: list[tuple[int, int]]) -> int:
+        """How many pairs are timed where each next one is the next of these, the last for ever."""
+        taken: list[tuple[int, int]] = []
+        while another(taken, 512_000, 7):
+            taken.append(order[min(len(taken), len(order) - 1)])
+        return len(taken)
+
+    assert timed([quiet]) == 7
+    assert timed([loud, quiet]) == 7
+    assert timed([loud, loud, quiet]) == 8
+    assert timed([loud, loud, loud, quiet]) == 12
+    assert timed([loud]) == 14
+    assert timed([loud, loud, loud, loud, quiet]) == 14
 
 
 def test_a_baseline_says_what_it_lacks() -> None:

@@ -19,7 +19,6 @@ from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe
 from bot.verify.counterexample import answer_tensors, pair_tensors
 from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
-from bot.verify.oracle import NOISY_RUNS, expect
 from bot.verify.pairs import against_bar
 from bot.verify.philox import Stream
 from bot.verify.plan import PAIRS, rounds_of
@@ -39,7 +38,8 @@ time (verdict.py), however short the cell."""
 
 DISTURBED_NS = 250_000
 LOST_SHARE = 0.25
-"""A cell that loses more of its calls than this was not measured."""
+"""A cell that loses more of its calls than this was not measured. No more is made up for by other calls: who disturbs
+the device chooses which of its calls count."""
 
 
 @dataclass
@@ -148,7 +148,7 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             cell = cells[place]
             exam.progress("timing", done + finished, cell.recipe.name)
             cases = drawn.get(cell.recipe.name) or _cases(exam, cell, number)
-            pairs = _timed(cell, cases, candidate, baseline, number)
+            pairs = _timed(exam, cell, cases, candidate, baseline, number)
             _keep(cell, pairs, "candidate" if candidate_first else "baseline", exam.flush_ns)
             if exam.device != "cpu":
                 _check_all(exam, [cell])
@@ -176,12 +176,18 @@ def timed_stream(exam: Exam, recipe: Recipe) -> Stream:
     return exam.root.child("timing", recipe.name)
 
 
-def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Worker, number: int) -> list[_Pair]:
-    """All calls of one cell in one round. No oracle runs meanwhile."""
+def _timed(
+    exam: Exam, cell: _Measured, cases: list[Case], candidate: Worker, baseline: Worker, number: int
+) -> list[_Pair]:
+    """All calls of one cell in one round, and up to as many again while too many of them were disturbed. No oracle runs
+    meanwhile."""
     stream = cell.stream.child(number)
     slots = {True: _slots(cell, candidate, ours=True), False: _slots(cell, baseline, ours=False)}
     taken: list[_Pair] = []
-    for call, case in enumerate(cases):
+    while len(taken) < WARM_UPS or another(_flushes(taken[WARM_UPS:]), exam.flush_ns, PAIRS[exam.job.mode]):
+        call = len(taken)
+        planned = call < len(cases)
+        case = cases[call] if planned else timed_case(exam, cell.recipe, number, call)
         # A B B A: drift within a pair cancels over two pairs.
         turns = (True, False) if call % 4 in {0, 3} else (False, True)
         answers: dict[bool, Answered] = {}
@@ -190,7 +196,8 @@ def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Work
             slot = slots[ours][call % 2]
             answer = worker.call(slot, case, stream.child("call", call, str(ours)))
             answers[ours] = _answered(answer, cell, ours=ours)
-        taken.append(_Pair(case, answers[True], answers[False], f"{number}/{call}", (number, call) in cell.secret))
+        secret = (number, call) in cell.secret if planned else _drawn(stream.child("full", call), exam.device)
+        taken.append(_Pair(case, answers[True], answers[False], f"{number}/{call}", secret))
     for ours, worker in ((True, candidate), (False, baseline)):
         for slot in slots[ours]:
             failed = worker.release(slot)
@@ -200,10 +207,26 @@ def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Work
     return taken
 
 
+def _drawn(stream: Stream, device: Device) -> bool:
+    """Whether a call that was not planned is compared in full."""
+    return bool(stream.below(round(1 / FULL_SHARE[device]))[0] == 0)
+
+
+def another(flushes: Sequence[tuple[int, int]], quiet_ns: int, planned: int) -> bool:
+    """Whether a round's cell needs one more pair of calls: up to what was planned, and as many again while too many of
+    them were disturbed. `flushes`: of each pair that was timed."""
+    taken = len(flushes)
+    return taken < planned or (taken < 2 * planned and len(disturbed(flushes, quiet_ns)) > LOST_SHARE * taken)
+
+
+def _flushes(pairs: Sequence[_Pair]) -> list[tuple[int, int]]:
+    return [(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in pairs]
+
+
 def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "baseline"], quiet_ns: int) -> None:
     cell.unchecked += pairs
     timed = pairs[WARM_UPS:]
-    lost = disturbed([(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in timed], quiet_ns)
+    lost = disturbed(_flushes(timed), quiet_ns)
     counted = [pair for number, pair in enumerate(timed) if number not in lost]
     cell.timed += len(timed)
     cell.lost += len(lost)
@@ -271,9 +294,9 @@ def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
         noise = cell.stream.child("oracle", pair.number)
         question = Question(Check("timing", cell.recipe, 0), pair.case, exam.expected(pair.case, noise))
         judgement = exam.judge(question, pair.candidate)
-        if judgement.counterexample is not None and exam.runs_of(pair.case) < NOISY_RUNS:
-            expected = expect(exam.contract, exam.oracle, pair.case, noise)
-            question = Question(question.check, pair.case, expected)
+        sharper = exam.sharper(pair.case, question.expected, noise) if judgement.counterexample is not None else None
+        if sharper is not None:
+            question = Question(question.check, pair.case, sharper)
             judgement = exam.judge(question, pair.candidate)
         if judgement.counterexample is not None:
             exam.shown = answer_tensors(exam, question, pair.candidate)
