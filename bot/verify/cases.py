@@ -99,8 +99,10 @@ def tensor_in(inputs: Inputs, name: str) -> Held:
 class Drawer(Protocol):
     """Where tensors are drawn; the bits are the same everywhere."""
 
-    def draw(self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream) -> Held:
-        """One tensor of this distribution."""
+    def draw(
+        self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream, *, beside: "Held | None" = None
+    ) -> Held:
+        """One tensor of this distribution, which lies where `beside` does."""
 
     def replace(self, held: Held, start: int, part: Held, heads: npt.NDArray[np.bool_] | None) -> None:
         """Write `part` into `held` from step `start` of the leading axis on, where `heads` of the next one says."""
@@ -109,8 +111,11 @@ class Drawer(Protocol):
 class HostDrawer:
     """Draws arrays."""
 
-    def draw(self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream) -> Held:
+    def draw(
+        self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream, *, beside: object = None
+    ) -> Held:
         """One tensor of this distribution, in storage form."""
+        del beside  # All that lies on the host lies in one place.
         return draw(dist, shape, dtype, stream)
 
     def replace(self, held: Held, start: int, part: Held, heads: npt.NDArray[np.bool_] | None) -> None:
@@ -330,7 +335,7 @@ def _add_needles(contract: Contract, axes: Sizes, inputs: Inputs, stream: Stream
         length = max(1, round(held.shape[0] * place.child("length").between(*span)))
         start = int(place.child("start").below(held.shape[0] - length + 1)[0])
         dist = bounded(foreign[name], contract.bound(spec, axes))
-        part = drawer.draw(dist, (length, *held.shape[1:]), spec.dtype, stream.child("part", name))
+        part = drawer.draw(dist, (length, *held.shape[1:]), spec.dtype, stream.child("part", name), beside=held)
         heads = None
         if held.ndim > 2:
             heads = stream.child("heads").below(2, held.shape[1]).astype(bool)

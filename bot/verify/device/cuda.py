@@ -198,9 +198,12 @@ class CudaLent:
 class CudaDrawer:
     """Draws large tensors on the device and the others on the host."""
 
-    def draw(self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream) -> Held:
-        """One tensor of this distribution."""
-        if int(np.prod(shape, dtype=np.int64)) < HOST_ELEMENTS:
+    def draw(
+        self, dist: Distribution, shape: tuple[int, ...], dtype: DType, stream: Stream, *, beside: "Held | None" = None
+    ) -> Held:
+        """One tensor of this distribution: beside one that is there or, of its own, on the device when it is large."""
+        small = int(np.prod(shape, dtype=np.int64)) < HOST_ELEMENTS
+        if isinstance(beside, np.ndarray) or (beside is None and small):
             return HOST.draw(dist, shape, dtype, stream)
         return device_draws.draw(dist, shape, dtype, stream, device())
 
