@@ -5,8 +5,9 @@ bar ÷ candidate over all scored cells of all runs. `gaps` (evidence that is mis
 `holes` (a scored cell without a sound figure) void the geometric mean as well.
 """
 
+import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -97,7 +98,8 @@ class CellVerdict(Frozen):
 
 class Verdict(Frozen):
     """The decision and what it rests on. `accepted` (correct) and `measured` are facts of their own. `overhead`: the
-    mean share of the bar's times that a call which does nothing takes; no gain or loss within it is one."""
+    mean share of the bar's times that a call which does nothing takes; no gain or loss within it is one. `repeats`: how
+    far from `speedup` another one, measured like it, comes out at most, 19 times of 20; it decides nothing."""
 
     kind: Kind
     accepted: bool
@@ -105,6 +107,7 @@ class Verdict(Frozen):
     speedup: Interval | None
     noise_floor: float | None
     overhead: float = 0.0
+    repeats: float | None = None
     cells: list[CellVerdict]
     reasons: list[str]
     runs: int
@@ -136,6 +139,7 @@ def decide(evaluations: Sequence[Evaluation]) -> Verdict:
         speedup=speedup,
         noise_floor=timing.floor,
         overhead=timing.overhead,
+        repeats=_repeats(pooled, speedup, {cell.name for cell in timing.cells}) if speedup else None,
         cells=timing.cells,
         reasons=list(dict.fromkeys(reasons)),
         runs=len(pooled),
@@ -353,10 +357,38 @@ def _rounds(cell: Cell) -> list[list[float]]:
     When the bar was faster alone than beside the candidate, every ratio of the cell is scaled by clean median ÷
     interleaved median: a candidate gains nothing by slowing its neighbour down.
     """
+    scale = _scale(cell)
+    return [stats.log_ratios(one.baseline_ns, one.candidate_ns, scale) for one in cell.rounds]
+
+
+def _scale(cell: Cell) -> float:
     interleaved = stats.median([ns for one in cell.rounds for ns in one.baseline_ns])
     clean = [stats.median(time.clean_ns) for time in cell.baselines if time.baseline == cell.bar]
-    scale = min([interleaved, *clean]) / interleaved
-    return [stats.log_ratios(one.baseline_ns, one.candidate_ns, scale) for one in cell.rounds]
+    return min([interleaved, *clean]) / interleaved
+
+
+def _repeats(exams: Sequence[Evaluation], speedup: Interval, names: set[str]) -> float | None:
+    """Several runs that timed every cell are held against each other; of a single one its rounds are."""
+    whole = [cells for cells in map(_timed, exams) if {cell.name for cell in cells} == names]
+    ratios = [_by_cell(cells, _rounds) for cells in whole]
+    if len(whole) != 1:
+        merged = [[[[value for one in rounds for value in one]] for rounds in run] for run in ratios]
+        return stats.repeatability(speedup, [stats.means_of_rounds(run)[0] for run in merged])
+    bar = _by_cell(whole[0], lambda cell: [[math.log(ns) for ns in one.baseline_ns] for one in cell.rounds])
+    clean = len({cell.name for cell in whole[0] if _scale(cell) < 1}) / len(names)
+    return stats.repeatability(speedup, stats.means_of_rounds(ratios[0]), stats.means_of_rounds(bar), clean)
+
+
+def _timed(exam: Evaluation) -> list[Cell]:
+    return [cell for run in exam.runs if run.mode in MEASURED for cell in run.cells]
+
+
+def _by_cell(cells: Sequence[Cell], values: Callable[[Cell], list[list[float]]]) -> list[list[list[float]]]:
+    """For each cell its rounds, those of the confirming exam after the exam's."""
+    found: dict[str, list[list[float]]] = {}
+    for cell in cells:
+        found.setdefault(cell.name, []).extend(values(cell))
+    return list(found.values())
 
 
 def _measure(timing: _Timing, pooled: dict[str, _Pooled], seed: str) -> None:

@@ -148,3 +148,51 @@ def test_the_floor_of_the_mean_averages_cells_and_keeps_what_rounds_share():
     assert stats.aa_floor_of_mean([]) is None
     with pytest.raises(ValueError, match="same number"):
         stats.aa_floor_of_mean([[1.0, 2.0], [1.0]])
+
+
+def exact(ratio: float = 1.5, width: float = 0.0) -> stats.Interval:
+    return stats.Interval(low=ratio * math.exp(-width), mid=ratio, high=ratio * math.exp(width), samples=10)
+
+
+@pytest.mark.parametrize(("rounds", "quantile"), [(2, 3.182), (3, 2.776), (9, 2.228), (31, 2.037)])
+def test_how_far_a_speedup_repeats_is_students_quantile_of_its_deviation(rounds, quantile):
+    # With the same variance from inside the rounds and between them the weights do not matter.
+    values = [0.4 + 0.01 * (-1) ** i for i in range(rounds)]
+    mean = math.fsum(values) / rounds
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (rounds - 1) / rounds)
+    found = stats.repeatability(exact(width=1.96 * deviation), values)
+    assert found == pytest.approx(math.expm1(quantile * math.sqrt(2) * deviation), rel=0.01)
+
+
+def test_a_gap_that_is_small_by_luck_does_not_make_a_speedup_exact():
+    found = stats.repeatability(exact(width=0.02), [0.4, 0.4])
+    assert found is not None
+    assert found > 0.02
+
+
+def test_what_rounds_share_counts_though_no_interval_shows_it():
+    still = stats.repeatability(exact(), [0.4, 0.4])
+    moved = stats.repeatability(exact(), [0.4, 0.5])
+    assert still == 0
+    assert moved is not None
+    assert moved > 0.1
+
+
+def test_the_bars_own_spread_counts_as_far_as_its_time_alone_does():
+    def found(clean: float) -> float:
+        made = stats.repeatability(exact(), [0.4, 0.41], [1.0, 1.1], clean)
+        assert made is not None
+        return made
+
+    assert found(0.0) == stats.repeatability(exact(), [0.4, 0.41])
+    assert found(0.0) < found(0.5) < found(1.0)
+
+
+@pytest.mark.parametrize("rounds", [[], [0.4]])
+def test_one_round_has_no_spread(rounds):
+    assert stats.repeatability(exact(), rounds) is None
+
+
+def test_means_of_rounds_keep_what_all_cells_of_a_round_share():
+    assert stats.means_of_rounds([[[1.0, 9.0, 2.0], [3.0]], [[4.0], [5.0, 5.0], [7.0]]]) == [3.0, 4.0]
+    assert stats.means_of_rounds([]) == []

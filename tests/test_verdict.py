@@ -1,6 +1,8 @@
 """The policy: precedence, what `improved` needs, and the statistics cheats of research/hacks.md."""
 
 import itertools
+import math
+import statistics
 
 import pytest
 
@@ -14,6 +16,7 @@ from tests.report.builders import (
     grade,
     noisy,
     refusal,
+    simulated,
     stages,
 )
 
@@ -429,3 +432,71 @@ def test_runs_of_one_workload_alone_are_no_improvement_and_beside_a_whole_one_th
     both = decide([evaluation(), part])
     assert both.kind == Kind.IMPROVED
     assert {one.name: one.ratio.samples for one in both.cells if one.ratio}["mixed/fast"] == 2 * 40
+
+
+EXAMS = 40
+"""Of one kernel, each with noise of its own; 1,560 ordered pairs."""
+
+
+def logarithms(run: Evaluation) -> tuple[float, float, float]:
+    """Of its speedup, of what it says it repeats within, and of its A/A floor."""
+    found = decide([run])
+    assert found.speedup is not None
+    assert found.repeats is not None
+    assert found.noise_floor is not None
+    return math.log(found.speedup.mid), math.log1p(found.repeats), math.log1p(found.noise_floor)
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+@pytest.mark.parametrize(
+    "noise",
+    [
+        {"worker": 0.0, "call": 0.05},
+        {"worker": 0.01},
+        {"worker": 0.01, "clean": False},
+        {"worker": 0.02},
+    ],
+    ids=["calls alone", "calls and workers", "a bar that is slower alone", "workers more than calls"],
+)
+def test_exams_of_one_kernel_come_out_within_what_they_say_they_repeat(rounds, noise):
+    found = [logarithms(simulated(seed, rounds, **noise)) for seed in range(EXAMS)]
+    pairs = [(abs(one[0] - other[0]), *one[1:]) for one, other in itertools.permutations(found, 2)]
+    assert statistics.fmean(gap <= repeats for gap, repeats, _ in pairs) >= 0.93
+    assert statistics.fmean(gap <= floor for gap, _, floor in pairs) < 0.75, "the A/A floor is the bar's, and one gap"
+    needed = statistics.quantiles([gap for gap, _, _ in pairs], n=20)[-1]
+    assert statistics.median(repeats for _, repeats, _ in found) < 3.5 * needed
+
+
+def test_what_a_speedup_repeats_within_decides_nothing():
+    made = []
+    for name in ("a", "b", "c"):
+        slow, fast = cell(name, speedup=1.4, baselines=[]).rounds[0], cell(name, speedup=2.4, baselines=[]).rounds[1]
+        made.append(cell(name, rounds=[slow, fast], baselines=[]))
+    verdict = decide([evaluation("full", cells=made)])
+    assert verdict.repeats is not None
+    assert verdict.repeats > 0.5
+    assert verdict.kind is Kind.IMPROVED, "each worker was faster, though nobody can say by how much"
+
+
+def test_one_round_does_not_tell_how_far_a_speedup_repeats():
+    one = cell()
+    alone = with_cells(one.model_copy(update={"rounds": one.rounds[:1]})).model_copy(update={"confirmation": None})
+    assert decide([alone]).repeats is None
+    assert decide([evaluation(refusal=refusal())]).repeats is None
+
+
+def test_several_runs_are_held_against_each_other_as_wholes():
+    apart_by_a_tenth = [with_cells(cell(speedup=speedup)) for speedup in (1.5, 1.65)]
+    alone = [decide([run]).repeats for run in apart_by_a_tenth]
+    together = decide(apart_by_a_tenth).repeats
+    assert together is not None
+    assert all(one is not None and one < 0.02 for one in alone)
+    assert together > 0.1
+
+
+def test_a_run_of_one_workload_is_no_repetition_of_the_whole():
+    part = evaluation(workload="mixed", cells=[cell("mixed", r, 1.4) for r in ("fast", "slow")], salt="12" * 32)
+    both = decide([evaluation(), part])
+    assert both.speedup is not None
+    assert both.repeats is not None
+    assert both.repeats < 0.02, "1.4x in its two cells is 3 % below the 1.449x of all four"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from bot import digest, sanitize, stats
 from bot.contract.distribution import Frozen
 from bot.evaluation import AgentRun, BaselineState, Evaluation, Refusal
+from bot.report import runs as several
 from bot.report import tables, templates
 from bot.verdict import Verdict
 
@@ -53,7 +54,8 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """The facts as the templates use them. `runs`: every exam and every confirmation, each as a run of its own."""
+    """The facts as the templates use them. `runs`: every exam and every confirmation, each as a run of its own;
+    `compared`: of several runs each, its confirmation included, against all."""
 
     facts: ReportFacts
     runs: list[Evaluation]
@@ -65,6 +67,12 @@ class Page:
     stages: list[tables.StageRow]
     grade: tables.GradeRow | None
     refused: list[tables.RefusedRow]
+    compared: list[several.RunRow]
+
+    @property
+    def reproduced(self) -> int:
+        """How many of several runs conclude what the first does, itself included."""
+        return sum(row.agrees for row in self.compared)
 
     @property
     def incumbent(self) -> bool:
@@ -204,6 +212,7 @@ def _page(facts: ReportFacts, verdict: Verdict) -> Page:
         stages=tables.stage_rows(runs),
         grade=tables.grade_row(runs),
         refused=tables.refused_rows(facts.agent_run),
+        compared=several.run_rows(facts.evaluations, verdict),
     )
 
 

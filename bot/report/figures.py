@@ -9,6 +9,7 @@ from bot.stats import Interval
 
 MISSING = "–"
 _BARS = "▁▂▃▄▅▆▇█"
+_WIDE = 0.5
 
 
 def significant(value: float, digits: int = 3) -> str:
@@ -41,6 +42,18 @@ def interval(estimate: Interval | None) -> str:
 def percent(fraction: float | None) -> str:
     """`0.6 %` from 0.006."""
     return MISSING if fraction is None else f"{significant(100 * fraction, 2)} %"
+
+
+def signed(fraction: float | None) -> str:
+    """`−0.6 %` from −0.006."""
+    return MISSING if fraction is None else f"{'−' if fraction < 0 else '+'}{percent(abs(fraction))}"
+
+
+def within(fraction: float | None) -> str:
+    """`±0.6 %` from 0.006; from a half on `a factor of 1.8`, as a ratio cannot fall by 100 %."""
+    if fraction is None:
+        return MISSING
+    return f"±{percent(fraction)}" if fraction < _WIDE else f"a factor of {significant(1 + fraction, 2)}"
 
 
 def duration(seconds: float | None) -> str:

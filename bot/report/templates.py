@@ -80,6 +80,8 @@ def _environment() -> jinja2.Environment:
             "interval": _ours(figures.interval),
             "duration": _ours(figures.duration),
             "percent": _ours(figures.percent),
+            "signed": _ours(figures.signed),
+            "within": _ours(figures.within),
             "units": _ours(figures.units),
             "octaves": _ours(figures.octaves),
             "axes": figures.axes,

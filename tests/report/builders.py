@@ -1,5 +1,6 @@
 """Evaluations as the verifier would write them, for tests of whoever reads them. Keywords replace any field."""
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -263,3 +264,46 @@ def report_facts(*runs: Evaluation, **fields: Any) -> ReportFacts:
     pooled = list(runs) or [evaluation()]
     made = ReportFacts(evaluations=pooled, verdict=decide(pooled), run_number=len(pooled))
     return made.model_copy(update=fields)
+
+
+def simulated(
+    seed: int, rounds: int = 2, *, worker: float = 0.01, call: float = 0.03, clean: bool = True, **fields: Any
+) -> Evaluation:
+    """A run of six cells and seven pairs a round, 1.5 times as fast as the bar, as noise leaves it.
+
+    Relative deviations: `worker` of what a worker has for its life, in all cells; a third of it more in each cell;
+    `call` of each call, one in ten up to some times longer. A third round is the confirming exam's. `clean`: the bar
+    alone is as fast as beside the candidate, otherwise slower, so that no cell rests on its time alone.
+    """
+    rng = random.Random(seed)  # noqa: S311 - repeatable, not secret
+    names = [f"w{i}" for i in range(6)]
+
+    def times(mean: float, count: int) -> dict[str, list[int]]:
+        life = rng.gauss(0, worker)
+        means = {name: mean * math.exp(life + rng.gauss(0, worker / 3)) for name in names}
+        return {name: [round(means[name] * math.exp(_late(rng, call))) for _ in range(count)] for name in names}
+
+    def cells(count: int, alone: dict[str, list[int]]) -> list[Cell]:
+        taken = [(times(BASE_NS / 1.5, 7), times(BASE_NS, 7)) for _ in range(count)]
+        return [
+            Cell(
+                workload=name,
+                regime="fast",
+                bar="token_loop",
+                rounds=[Round(first="candidate", candidate_ns=m[name], baseline_ns=b[name]) for m, b in taken],
+                baselines=[BaselineTime(baseline="token_loop", clean_ns=alone[name])] if alone else [],
+            )
+            for name in names
+        ]
+
+    made = evaluation("exam", cells=cells(2, times(BASE_NS if clean else 2 * BASE_NS, 5)), confirmation=None)
+    made = made.model_copy(update={"started_at": f"2026-11-30T11:00:00Z #{seed}", "salt": f"{seed:064x}", **fields})
+    if rounds == 2:
+        return made
+    return made.model_copy(update={"confirmation": confirmation(made).model_copy(update={"cells": cells(1, {})})})
+
+
+def _late(rng: random.Random, deviation: float) -> float:
+    """Noise of a call: it is late more often than early."""
+    late = abs(rng.gauss(0, 4 * deviation)) if rng.random() < 0.1 else 0.0
+    return rng.gauss(0, deviation) + late

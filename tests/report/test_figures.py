@@ -65,3 +65,13 @@ def test_a_place_names_element_draw_and_sizes():
 @pytest.mark.parametrize(("value", "written"), [(1e13, "1.00e+13"), (float("inf"), "inf"), (-0.01234, "-0.0123")])
 def test_odd_numbers_are_still_written(value, written):
     assert figures.significant(value) == written
+
+
+@pytest.mark.parametrize(("value", "written"), [(-0.006, "−0.60 %"), (0.051, "+5.1 %"), (0.0, "+0 %"), (None, "–")])
+def test_a_distance_has_its_sign(value, written):
+    assert figures.signed(value) == written
+
+
+@pytest.mark.parametrize(("value", "written"), [(0.006, "±0.60 %"), (0.8, "a factor of 1.8"), (None, "–")])
+def test_a_noise_of_more_than_half_is_a_factor(value, written):
+    assert figures.within(value) == written
