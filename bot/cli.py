@@ -327,6 +327,22 @@ def contract_new(name: ContractName) -> None:
     _say(f"contracts/{folder.name} begun: edit contract.yaml, then `proctor contract check {folder.name}`")
 
 
+@contract_app.command("import")
+def contract_import(
+    file: Annotated[Path, typer.Argument(help="A definition of flashinfer-bench, JSON.")],
+    *,
+    name: Annotated[str, typer.Option(help="Name of the new folder in contracts/.")],
+    workloads: Annotated[Path | None, typer.Option(help="Its workloads, JSON by lines.")] = None,
+) -> None:
+    """Begin a contract from a definition: a draft, which `check` refuses until a person has decided what is missing."""
+    from bot.handlers import contract as handle  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
+
+    folder = handle.import_definition(Project.find(Path.cwd()), file, name, workloads)
+    _say(f"contracts/{folder.name} drafted: `proctor contract check {folder.name}` says what a person must decide,")
+    _say("and oracle.py holds the reference as comments, to be written anew in float64")
+
+
 def _steps(status: Status) -> Callable[[Step], None]:
     def watch(step: Step) -> None:
         status.update(plain_line(f"{step.done}/{step.total} {step.text}"))

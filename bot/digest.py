@@ -27,7 +27,10 @@ def of_files(files: Mapping[str, bytes]) -> str:
 
 
 def of_judge() -> str:
-    """SHA-256 over the verifier's own files and what it imports of ours: which judge decides here."""
+    """SHA-256 over the verifier's own files and what it imports of ours: which judge decides here.
+
+    Of `contract/` that is the package itself: how a foreign format becomes a draft (`interchange/`) decides nothing.
+    """
     bot = Path(__file__).resolve().parent
-    files = sorted([*(bot / "verify").rglob("*.py"), *(bot / "contract").rglob("*.py"), bot / "evaluation.py"])
+    files = sorted([*(bot / "verify").rglob("*.py"), *(bot / "contract").glob("*.py"), bot / "evaluation.py"])
     return of_files({str(path.relative_to(bot)): path.read_bytes() for path in files})

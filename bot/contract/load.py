@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from bot import digest
 from bot.contract.consistency import inconsistencies
 from bot.contract.distribution import Frozen
-from bot.contract.mistakes import Remains, mistakes_of, remains, written
+from bot.contract.mistakes import Remains, Undecided, mistakes_of, remains, written
 from bot.contract.schema import Contract
 from bot.errors import DataError, Problem, UsageError
 
@@ -50,6 +50,22 @@ def _mapping(loader: _UniqueLoader, node: yaml.MappingNode) -> dict[Any, Any]:
 
 _UniqueLoader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 
+_DECIDE = "!decide"
+
+
+def _undecided(loader: _UniqueLoader, node: yaml.ScalarNode) -> Undecided:
+    return Undecided(str(loader.construct_scalar(node)))
+
+
+_UniqueLoader.add_constructor(_DECIDE, _undecided)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML with places that a person must decide."""
+
+
+_Dumper.add_representer(Undecided, lambda dumper, held: dumper.represent_scalar(_DECIDE, held.text, style='"'))
+
 
 def parse_yaml(text: str, source: str) -> Any:
     """Plain data from YAML text, without duplicate keys or Python objects.
@@ -63,9 +79,10 @@ def parse_yaml(text: str, source: str) -> Any:
         raise DataError(source, [Problem("", " ".join(str(error).split()))]) from None
 
 
-def dump_yaml(document: Any) -> str:
-    """YAML text of plain data, keys in the order given."""
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110)
+def dump_yaml(document: Any, *, flow: bool = False) -> str:
+    """YAML text of plain data and `Undecided`, keys in the order given. `flow`: innermost collections in one line."""
+    style = None if flow else False
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=style)
 
 
 @dataclass(frozen=True, slots=True)

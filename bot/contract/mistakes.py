@@ -17,6 +17,13 @@ Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Undecided:
+    """What stands in a draft where a person must decide: `!decide "…"` in YAML. It fits nowhere; its text says why."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Mistake:
     """One thing wrong, and the keys and indices that lead to it."""
 
@@ -61,7 +68,8 @@ class _Finding:
             real.append(known)
         if item["type"] == "missing" and real:
             real[-1] = True
-        return cls(tuple(item["loc"]), tuple(real), item["msg"].removeprefix("Value error, "))
+        told = f"to be decided: {cursor.text}" if isinstance(cursor, Undecided) else item["msg"]
+        return cls(tuple(item["loc"]), tuple(real), told.removeprefix("Value error, "))
 
     def mistake(self) -> Mistake:
         return Mistake(tuple(p for p, real in zip(self.location, self.real, strict=True) if real), self.reason)

@@ -181,6 +181,15 @@ def write_starter(contracts: Path, name: str) -> Path:
     Raises:
         UsageError: the name is no contract's, or something is there already.
     """
+    return write_new(contracts, name, {file: re.sub(r"\bNAME\b", name, text) for file, text in FILES.items()})
+
+
+def write_new(contracts: Path, name: str, files: Mapping[str, str]) -> Path:
+    """Write the files of a new folder `contracts/<name>/`; returns the folder.
+
+    Raises:
+        UsageError: the name is no contract's, or something is there already.
+    """
     if not NAME.fullmatch(name):
         raise UsageError(f"{name!r} is no name for a contract: a small letter, then small letters, digits and _")
     folder = contracts / name
@@ -188,8 +197,8 @@ def write_starter(contracts: Path, name: str) -> Path:
         folder.mkdir()
     except FileExistsError:
         raise UsageError(f"contracts/{name} exists already; nothing was changed") from None
-    for file, text in FILES.items():
+    for file, text in files.items():
         path = folder / file
         path.parent.mkdir(exist_ok=True)
-        path.write_text(re.sub(r"\bNAME\b", name, text), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     return folder

@@ -112,6 +112,22 @@ CONTRACT_BROKEN = Refusal(
     "The contract {name} of the default branch has mistakes",
     "Whoever owns it runs `proctor contract check`",
 )
+DEFINITION_ALONE = Refusal(
+    "E_DEFINITION_ALONE",
+    "A definition is attached, and no contract here follows it",
+    "{detail}\n\nWhen the contract is merged, write its name into “Contract” and label the issue again",
+)
+DEFINITION_DIFFERS = Refusal(
+    "E_DEFINITION_DIFFERS",
+    "The attached definition {name} asks for what the contract {contract} of that public name does not cover",
+    "{differences}\n\nPut that right, or write {contract} into “Contract” to have it as it stands; then label the "
+    "issue again",
+)
+DEFINITION_SHARED = Refusal(
+    "E_DEFINITION_SHARED",
+    "More than one contract here follows the attached definition {name}",
+    "Write one of these into “Contract”, and label the issue again: {known}",
+)
 CONTRACT_CHANGED = Refusal(
     "E_CONTRACT_CHANGED",
     "The contract has changed since this candidate was examined, so that runs cannot be pooled",

@@ -14,7 +14,8 @@ from markdown_it import MarkdownIt
 
 from bot import digest
 from bot.contract.distribution import Frozen
-from bot.errors import UsageError
+from bot.contract.interchange.flashinfer_bench import Definition, read_definition
+from bot.errors import DataError, UsageError
 from bot.github.api import BODY_LIMIT
 from bot.github.commands import SetBudget, read_command
 from bot.sanitize import code_span, hidden_parts, redact, strip_hidden
@@ -82,11 +83,14 @@ class Request(Frozen):
     quoted data to a model, never an instruction. `share`: percent of a model's time, as they say; `rules`: what a call
     must keep to where it is deployed, which is told to the agent and to reviewers and decides nothing.
 
+    `definition` is what was attached as one; without a contract's name, it says which contract is meant.
+
     `hidden_characters` were in the body but not to be seen by its readers; they are removed, and reviewers are shown
     them (`hidden`).
     """
 
     contract: str
+    definition: Definition | None = None
     start: Start
     goal: str
     hidden_characters: int
@@ -120,6 +124,7 @@ def read_request(body: str) -> Request:
     answers = _answers(visible[:BODY_LIMIT], problems)
     fields = {
         "contract": _contract(answers, problems),
+        "definition": _definition(answers, problems),
         "start": _start(answers, problems),
         "goal": _text(answers, _GOAL, GOAL_LIMIT, problems),
         "attached": redact(_unfenced(answers.get(_ATTACHED, ""))),
@@ -144,16 +149,25 @@ def read_request(body: str) -> Request:
 
 def _contract(answers: dict[str, str], problems: list[str]) -> str:
     contract = answers.get(_CONTRACT, "")
-    if not contract and answers.get(_DEFINITION):
-        problems.append(
-            f"“{_CONTRACT}” is empty and a definition is attached, of which somebody must make a contract first: "
-            "`proctor contract new NAME`, then its name goes there"
-        )
-    elif not contract:
+    if not contract and not answers.get(_DEFINITION):
         problems.append(f"“{_CONTRACT}” is missing or empty")
-    elif not _NAME.fullmatch(contract):
+    elif contract and not _NAME.fullmatch(contract):
         problems.append(f"“{_CONTRACT}” must be the name of one contract, not {code_span(contract, 60)}")
     return contract
+
+
+def _definition(answers: dict[str, str], problems: list[str]) -> Definition | None:
+    text = _unfenced(answers.get(_DEFINITION, ""))
+    if not text:
+        return None
+    try:
+        return read_definition(text, _DEFINITION)
+    except DataError as error:
+        problems += [
+            f"“{_DEFINITION}”, {code_span(each.path or '(root)', 80)}: {code_span(each.reason)}"
+            for each in error.problems
+        ]
+        return None
 
 
 def _start(answers: dict[str, str], problems: list[str]) -> str:

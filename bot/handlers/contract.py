@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from bot.contract.appraisal import Calibrated, Checked, Order, Result, Sketched, Soaked, Step, Task
+from bot.contract.interchange.draft import draft
+from bot.contract.interchange.flashinfer_bench import (
+    DEFINITION_LIMIT,
+    WORKLOADS_LIMIT,
+    read_definition,
+    read_workloads,
+)
 from bot.contract.load import LoadedContract, contract_names, load_contract
-from bot.contract.new import write_starter
+from bot.contract.new import write_new, write_starter
 from bot.contract.rewrite import with_limits
 from bot.contract.schema import Device
 from bot.errors import DataError, InfrastructureError, Problem, UsageError
@@ -155,6 +162,27 @@ def create(project: Project, name: str) -> Path:
         UsageError: the name is no contract's, or its folder exists.
     """
     return write_starter(project.contracts, name)
+
+
+def import_definition(project: Project, file: Path, name: str, workloads: Path | None) -> Path:
+    """Begin a contract from a definition of flashinfer-bench, and workloads of it; returns its folder.
+
+    Raises:
+        UsageError: a file cannot be read, the name is no contract's, or its folder exists.
+        DataError: the definition or the workloads have mistakes; all of them, with paths.
+    """
+    definition = read_definition(_content(file, DEFINITION_LIMIT), file.name)
+    sizes = read_workloads(_content(workloads, WORKLOADS_LIMIT), definition, workloads.name) if workloads else []
+    return write_new(project.contracts, name, draft(definition, sizes, name))
+
+
+def _content(file: Path, limit: int) -> bytes:
+    """A file, or a little more than the limit of it, for whoever reads it to refuse."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(limit + 1)
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}") from None
 
 
 def _order(project: Project, name: str, task: Task, options: Options) -> Order:

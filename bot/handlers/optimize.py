@@ -19,6 +19,9 @@ from bot.github.push import default_branch
 from bot.github.refusals import (
     CLOSED,
     CONTRACT_BROKEN,
+    DEFINITION_ALONE,
+    DEFINITION_DIFFERS,
+    DEFINITION_SHARED,
     EDITED,
     NOT_ON_ISSUE,
     NOTHING_WAITS,
@@ -42,13 +45,20 @@ from bot.handlers.asked import (
     contract_of,
     shards_of,
 )
+from bot.handlers.definition import uncovered
 from bot.handlers.evidence import incumbent_at
 from bot.handlers.headroom import LITTLE, Earlier, Headroom, costs, headroom, read_earlier
 from bot.handlers.run import Order, Steering
 from bot.handlers.steer import request_of, steering_of, told
 from bot.report.echo import Understood, render_echo
 
-LACKING = frozenset(r.code for r in (REQUEST_FORM, UNKNOWN_CONTRACT, UNKNOWN_WORKLOAD, CONTRACT_BROKEN))
+LACKING = frozenset(
+    refusal.code
+    for refusal in (
+        *(REQUEST_FORM, UNKNOWN_CONTRACT, UNKNOWN_WORKLOAD, CONTRACT_BROKEN),
+        *(DEFINITION_ALONE, DEFINITION_DIFFERS, DEFINITION_SHARED),
+    )
+)
 """Refusals of a request that lacks something."""
 _DIGITS = 16
 _ASKED = re.compile(r"^Asked for by @([A-Za-z0-9-]{1,39})\.", re.MULTILINE)
@@ -112,7 +122,7 @@ def go(event: CommentCreated, tools: Gate) -> Passed:
 
 def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
     github = tools.github
-    request = request_of(asked.body)
+    request = request_of(asked.body, tools.project)
     loaded = contract_of(tools.project, request.contract)
     for name in request.anchors:
         check_workload(loaded, name, tools.device)
@@ -230,6 +240,9 @@ def _understood(
         agent_seconds=spent.agent_seconds,
         agent_tokens=spent.agent_tokens,
         agents=spent.agents,
+        definition=request.definition.name if request.definition else None,
+        definition_digest=request.definition.digest if request.definition else "",
+        differences=uncovered(request.definition, loaded) if request.definition else (),
     )
 
 

@@ -16,6 +16,8 @@ from bot.github.refusals import CLOSED, NOT_ON_ISSUE, PULL_OPEN, REQUEST_FORM
 from bot.github.request import Request, read_request
 from bot.handlers.asked import Gate, Passed, answer, check_workload, contract_of
 from bot.handlers.bench import bench_of, benches
+from bot.handlers.definition import contract_for
+from bot.handlers.project import Project
 from bot.handlers.run import Steering
 from bot.sanitize import redact
 
@@ -38,7 +40,7 @@ def steer(event: CommentCreated, command: Hint | Focus | SetBudget, tools: Gate)
     pull = github.find_pull(issue_branch(event.number))
     if pull is not None:
         raise PULL_OPEN.error(pull=pull.number)
-    loaded = contract_of(tools.project, request_of(github.issue(event.number).body).contract)
+    loaded = contract_of(tools.project, request_of(github.issue(event.number).body, tools.project).contract)
     if isinstance(command, Focus):
         check_workload(loaded, command.workload, tools.device)
     going = bench_of(benches(github), event.number, "optimize")
@@ -54,16 +56,19 @@ def steer(event: CommentCreated, command: Hint | Focus | SetBudget, tools: Gate)
     return answer(event, tools, "+1", text)
 
 
-def request_of(body: str) -> Request:
-    """The request in an issue's body.
+def request_of(body: str, project: Project) -> Request:
+    """The request in an issue's body, and the contract that it means.
 
     Raises:
-        RefusedError: it is not the form.
+        RefusedError: it is not the form, or attaches a definition that does not say which contract it means.
     """
     try:
-        return read_request(body)
+        request = read_request(body)
     except UsageError as error:
         raise REQUEST_FORM.error(detail=str(error)) from None
+    if request.contract or request.definition is None:
+        return request
+    return request.model_copy(update={"contract": contract_for(request.definition, project)})
 
 
 def steering_of(

@@ -4,8 +4,10 @@ import re
 
 import pytest
 
+from bot.contract.interchange.flashinfer_bench import read_definition
 from bot.errors import UsageError
 from bot.github.request import FORM, GOAL_LIMIT, Request, read_request, request_digest
+from tests.contracts.definitions import RAGGED, changed, text
 
 BODY = "### Contract\n\nkda_prefill\n\n### What matters\n\nLong prompts.\n\n### Start from\n\nreference\n"
 
@@ -171,12 +173,27 @@ def test_a_field_that_cannot_be_read_is_named(old: str, new: str, said: str):
         read_request(WHOLE.replace(old, new, 1))
 
 
-def test_a_definition_alone_asks_for_a_contract_to_be_made():
-    body = WHOLE.replace("rmsnorm", "_No response_", 1).replace(
-        "_No response_\n\n### Start", '{"name": "x"}\n\n### Start', 1
+def attached(definition: str) -> str:
+    return WHOLE.replace("rmsnorm", "_No response_", 1).replace(
+        "_No response_\n\n### Start", f"{definition}\n\n### Start", 1
     )
-    with pytest.raises(UsageError, match="a definition is attached, of which somebody must make a contract first"):
+
+
+def test_a_definition_may_stand_for_the_contract():
+    request = read_request(attached(f"```json\n{text(RAGGED)}\n```"))
+    assert request.contract == ""
+    assert request.definition == read_definition(text(RAGGED), "x")
+    assert read_request(attached(text(RAGGED))).definition == request.definition, "the fence is the form's"
+
+
+def test_mistakes_of_a_definition_are_told_with_those_of_the_form():
+    body = attached(text(changed(RAGGED, ("inputs.x.dtype", "bf16"), ("outputs", {})))).replace("12.5 %", "much")
+    with pytest.raises(UsageError) as caught:
         read_request(body)
+    said = str(caught.value)
+    assert "“Definition”, `inputs.x.dtype`: `'bf16' is no type that a contract can hold" in said
+    assert "“Definition”, `outputs`: `Dictionary should have at least 1 item" in said
+    assert "“Share of model time” must be a percentage" in said
 
 
 def test_a_fence_cannot_be_left_to_answer_another_field():

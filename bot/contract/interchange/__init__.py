@@ -1,0 +1,1 @@
+"""Descriptions of operators in other people's formats, as drafts of contracts. The verifier never imports these."""
