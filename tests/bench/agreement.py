@@ -15,6 +15,7 @@ from pathlib import Path
 from bot.contract.schema import Device
 from bot.evaluation import Job
 from bot.launch import launch
+from bot.report import figures
 from bot.verdict import Verdict, decide
 
 ROOT = Path(__file__).parents[2]
@@ -51,7 +52,7 @@ def main() -> int:
             continue
         print(
             f"{number + 1:3}  {verdict.kind:10}  {ratio.mid:.3f} ({ratio.low:.3f} to {ratio.high:.3f})  "
-            f"repeats within {repeats:.1%}  A/A {floor:.1%}",
+            f"repeats within {figures.within(repeats)}  A/A {figures.percent(floor)}",
             flush=True,
         )
         found.append((ratio.mid, repeats, floor))
