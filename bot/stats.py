@@ -102,8 +102,8 @@ def intervals(cells: Mapping[str, Sequence[Sequence[float]]], seed: str) -> tupl
     """The median ratio of each cell, and the geometric mean over the cells, from a joint hierarchical bootstrap.
 
     `cells`: for each cell its rounds, for each round the log ratios of its pairs. The same data and seed give the
-    same digits; the order of the cells does not count. Each cell's rounds are resampled for themselves: what a worker has
-    in all cells is averaged with the rest (`repeatability` does not).
+    same digits; the order of the cells does not count. Each cell's rounds are resampled for themselves: what a worker
+    has in all cells is averaged with the rest (`repeatability` does not).
 
     Raises:
         ValueError: there is no cell, or one has no round or an empty round.
