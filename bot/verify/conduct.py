@@ -25,7 +25,7 @@ from bot.verify.memory import keep_freed
 from bot.verify.oracle import load_oracle
 from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, plan_turns, rounds_of
 from bot.verify.stages.answers import MIXED, questions, relations, smoke
-from bot.verify.stages.baselines import screen_baselines
+from bot.verify.stages.baselines import planned_baselines, screen_baselines
 from bot.verify.stages.build import build
 from bot.verify.stages.controls import HOUSES, controls
 from bot.verify.stages.timing import timing
@@ -106,26 +106,27 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
         InfrastructureError: the exam could not be held.
     """
     exam = open_exam(job, loaded, worker, watch)
-    confirming: list[Worker] = []
+    second: Exam | None = None
 
     def before_controls() -> None:
-        # They import torch while kernels of ours are graded: nothing is timed then.
+        # Its workers import torch while kernels of ours are graded: nothing is timed then.
+        nonlocal second
         if job.mode == "exam":
-            confirming.extend(exam.start_worker() for _ in range(1 + _timers(exam, "confirm")))
+            second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, exam.start_worker(), watch)
+            second.bar, second.baselines = exam.bar, exam.baselines
+            second.overhead_ns, second.flush_ns = exam.overhead_ns, exam.flush_ns
+            _ready_timers(second)
 
     try:
         evaluation = hold(exam, before_controls)
         grade = evaluation.grade
-        if not confirming or evaluation.refusal or (grade and (grade.survivors or grade.refused_faithful)):
+        if second is None or evaluation.refusal or (grade and (grade.survivors or grade.refused_faithful)):
             return evaluation
-        second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, confirming[0], watch)
-        second.pool, confirming = confirming[1:], confirming[:1]
-        second.bar, second.baselines = exam.bar, exam.baselines
-        second.overhead_ns, second.flush_ns = exam.overhead_ns, exam.flush_ns
         return evaluation.model_copy(update={"confirmation": hold(second)})
     finally:
-        for waiting in confirming:
-            waiting.close()
+        if second is not None:
+            second.close()
+            second.candidate_worker.close()
 
 
 def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Evaluation:
@@ -178,20 +179,19 @@ def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
 
 
 def _stages(exam: Exam, before_controls: Callable[[], None], turn: contextlib.ExitStack) -> Refusal | None:
-    own_workers = exam.planned("timing") and exam.job.mode in {"full", "exam"}
+    own_workers = exam.planned("timing") > 0 and exam.job.mode in {"full", "exam"}
     if own_workers:
-        exam.prewarm(len(exam.baselines_planned) if exam.device == "cpu" else 0, houses=0)
+        _ready_screening(exam)
     for index in range(len(exam.checks)):
         exam.question(index)
     if exam.planned("timing"):
         exam.settle()
-    if exam.planned("timing") and exam.job.mode != "confirm":
-        screen_baselines(exam)
+        if exam.job.mode != "confirm":
+            screen_baselines(exam)
     refusal: Refusal | None = None
     for names, step in STEPS:
-        if refusal is None and names == ("relations",) and own_workers:
-            # Most refusals have come by now: workers for what they leave undone would be started for nothing.
-            exam.prewarm(_timers(exam), houses=HOUSES if exam.planned("controls") else 0)
+        if refusal is None and own_workers:
+            _ready_workers(exam, names)
         if names == ("controls",):
             turn.close()
             if refusal is None and exam.planned("controls"):
@@ -201,9 +201,30 @@ def _stages(exam: Exam, before_controls: Callable[[], None], turn: contextlib.Ex
     return refusal
 
 
-def _timers(exam: Exam, mode: Mode | None = None) -> int:
-    """Workers that timing takes from the pool: one for each side and round, on a GPU one for the candidate's."""
-    return (2 if exam.device == "cpu" else 1) * ROUNDS[mode or exam.job.mode]
+def _ready_screening(exam: Exam) -> None:
+    """Have the baselines' workers come up by themselves."""
+    if exam.device == "cpu":
+        exam.prewarm(len(exam.baselines_planned), houses=0)
+    else:
+        exam.screen_ahead([kernel for kernel, missing in planned_baselines(exam) if not missing])
+
+
+def _ready_workers(exam: Exam, names: tuple[StageName, ...]) -> None:
+    """Before these stages, start what later ones need: once most refusals have come, or for nothing; but those for a
+    GPU's timing first of all, since they take as long to come up as all questions."""
+    if names == (("relations",) if exam.device == "cpu" else ("build",)):
+        _ready_timers(exam)
+    if names == ("relations",) and exam.planned("controls"):
+        exam.prewarm(0, houses=HOUSES)
+
+
+def _ready_timers(exam: Exam) -> None:
+    """Have the workers that timing will take come up by themselves."""
+    rounds = rounds_of(exam)
+    if exam.device == "cpu":
+        exam.prewarm(2 * rounds, houses=0)
+    elif exam.bar is not None:
+        exam.time_ahead(rounds)
 
 
 def _step(exam: Exam, names: tuple[StageName, ...], step: Step, refusal: Refusal | None) -> Refusal | None:

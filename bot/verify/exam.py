@@ -4,6 +4,7 @@ Expected values stay here, in the verifier's private memory; controls and baseli
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -81,6 +82,23 @@ class Kernel:
     role: Role | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Ahead:
+    """A worker that takes in one of our kernels while the verifier does something else."""
+
+    worker: Worker
+    loaded: Future[Failure | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """Fresh workers for one round of timing, in the order in which they were started."""
+
+    candidate: Worker
+    bar: Ahead
+    first: Literal["candidate", "baseline"]
+
+
 @dataclass
 class Exam:
     """What all stages share. Mutable: it gathers evidence."""
@@ -114,6 +132,9 @@ class Exam:
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)
     houses: list[Worker] = field(default_factory=list)
+    screened: dict[str, Ahead] = field(default_factory=dict)
+    timers: list[Timers] = field(default_factory=list)
+    _threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
     variants: list[Variant] = field(default_factory=list)
     sitting: "Sitting | None" = None
 
@@ -175,9 +196,40 @@ class Exam:
         self.pool += [self.start_worker() for _ in range(count)]
         self.houses += [self.start_worker(fork=True) for _ in range(houses)]
 
+    def screen_ahead(self, kernels: Sequence[Kernel]) -> None:
+        """Start the baselines' workers, which take in their kernels while draws and expected values are computed."""
+        self.screened = {kernel.name: self.ahead(kernel) for kernel in kernels}
+
+    def time_ahead(self, rounds: int) -> None:
+        """Start the workers of all rounds, where they take long to come up: on a GPU, seconds, and more to import a
+        library. Which of a pair is first alternates from a secret start: a confirmation has one round."""
+        self.timers = [self.start_timers(number) for number in range(rounds)]
+
+    def start_timers(self, number: int) -> Timers:
+        """The workers of a round, both new."""
+        assert self.bar is not None  # noqa: S101 - who times has one
+        start = 0 if self.job.mode == "claim" else int(self.root.child("timing", "start").below(2)[0])
+        if (start + number) % 2 == 0:
+            candidate = self._fresh()
+            return Timers(candidate, self.ahead(self.bar), "candidate")
+        bar = self.ahead(self.bar)
+        return Timers(self._fresh(), bar, "baseline")
+
+    def _fresh(self) -> Worker:
+        """A worker for the candidate. Nothing has run in the one that waits in a claim: it is as fresh as any."""
+        return self.candidate_worker if self.job.mode == "claim" else self.worker()
+
+    def ahead(self, kernel: Kernel) -> Ahead:
+        """A worker that takes in a baseline by itself."""
+        worker = self.baseline_worker(kernel)
+        return Ahead(worker, self._threads.submit(worker.load, kernel.source))
+
     def settle(self) -> None:
         """Wait until every worker is up, and stop it: nothing of ours or theirs may run beside a timed call."""
-        for worker in filter(None, (self.waiting, *self.pool, *self.houses)):
+        aheads = [*self.screened.values(), *(pair.bar for pair in self.timers)]
+        wait([one.loaded for one in aheads])
+        candidates = [pair.candidate for pair in self.timers]
+        for worker in filter(None, (self.waiting, *self.pool, *self.houses, *candidates, *(a.worker for a in aheads))):
             worker.ready()
             worker.stop()
 
@@ -202,10 +254,13 @@ class Exam:
 
     def close(self) -> None:
         """End the workers that were not needed."""
-        for worker in (*self.pool, *self.houses):
+        self._threads.shutdown()
+        aheads = [*self.screened.values(), *(pair.bar for pair in self.timers)]
+        candidates = [pair.candidate for pair in self.timers]
+        for worker in (*self.pool, *self.houses, *candidates, *(one.worker for one in aheads)):
             worker.close()
-        self.pool.clear()
-        self.houses.clear()
+        for held in (self.pool, self.houses, self.timers, self.screened):
+            held.clear()
 
     def start_worker(self, *, fork: bool = False) -> Worker:
         """Start a worker; it gets ready by itself. One that forks is for kernels of ours."""

@@ -16,14 +16,10 @@ from bot.verify.buffers import Slot, lend
 from bot.verify.calls import STOP_TRIES, Answered, Failure, Worker
 from bot.verify.device import cuda
 from bot.verify.doorbell import ASK, AWAKE, DONE, ENDED, FAILED, GO, LAUNCHED, OPEN, QUEUED, RING, THERE
-from bot.verify.mounts import Limits
+from bot.verify.mounts import GPU_LIMITS
 from bot.verify.philox import Stream
 from bot.verify.sandbox import Kind, Sandbox
 
-LIMITS = Limits(
-    address_space=0, resident=24 << 30, processes=1024, files=1024, file_size=1 << 30, tmp=2 << 30, shm=256 << 20
-)
-"""CUDA maps terabytes of addresses; compilers use threads, and keep what they make in /tmp."""
 CALL_SECONDS = 180.0
 """Kernels are compiled in the first call of their kind; those of a library that tunes itself take a minute."""
 LAUNCH_SECONDS = 0.25
@@ -67,7 +63,7 @@ class GpuWorker(Worker):
         # costs a call as much as a short kernel takes.
         self.cpus = {sorted(self.cpus)[next(_TURN) % len(self.cpus)]}
         gpu = replace(cuda.access(), cache=self._cache)
-        return Sandbox(kind, cpus=cpus, limits=LIMITS, fork=self.fork, gpu=gpu, packages=self.packages)
+        return Sandbox(kind, cpus=cpus, limits=GPU_LIMITS, fork=self.fork, gpu=gpu, packages=self.packages)
 
     @override
     def _lend(self, axes: Sizes, absent: frozenset[str]) -> Slot:
@@ -111,6 +107,7 @@ class GpuWorker(Worker):
     @override
     def _timed(self, slot: Slot, call: int, seconds: float) -> Answered | Failure:
         curtain = cuda.curtain()
+        curtain.settle()
         begun = time.perf_counter_ns()
         curtain.flush()
         flushed = time.perf_counter_ns() - begun

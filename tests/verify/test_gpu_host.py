@@ -22,7 +22,7 @@ from bot.verify.mounts import GpuAccess, bwrap_arguments, environment, mounts_of
 from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
 from bot.verify.plan import plan_checks
-from bot.verify.stages.baselines import _missing
+from bot.verify.stages.baselines import missing_here
 from bot.verify.stages.timing import another, disturbed
 from bot.verify.start import start_worker
 from tests.sandbox.conftest import everything
@@ -142,12 +142,15 @@ def test_a_burst_is_made_up_for_and_steady_company_is_not():
 
 def test_a_baseline_says_what_it_lacks() -> None:
     held = exam("rmsnorm")
-    assert _missing(held, Requires(module="torch")) == ""
-    assert _missing(held, Requires(module="torch", minimum="1.0", architectures=["sm_90"])) == ""
-    assert _missing(held, Requires(module="no_such_module")) == "no_such_module cannot be imported"
-    assert "older than 999" in _missing(held, Requires(module="torch", minimum="999"))
-    assert "is for sm_100; this device is sm_90" in _missing(held, Requires(module="torch", architectures=["sm_100"]))
-    assert "no version" in _missing(held, Requires(module="math", minimum="1"))
+    assert missing_here(held, None) == ""
+    assert missing_here(held, Requires(module="torch")) == ""
+    assert missing_here(held, Requires(module="torch", minimum="1.0", architectures=["sm_90"])) == ""
+    assert missing_here(held, Requires(module="no_such_module")) == "no_such_module cannot be imported"
+    assert "older than 999" in missing_here(held, Requires(module="torch", minimum="999"))
+    assert "is for sm_100; this device is sm_90" in missing_here(
+        held, Requires(module="torch", architectures=["sm_100"])
+    )
+    assert "no version" in missing_here(held, Requires(module="math", minimum="1"))
 
 
 @pytest.mark.sandbox
@@ -160,7 +163,7 @@ def test_a_waiting_worker_says_that_it_is_awake() -> None:
         assert any(words[AWAKE] == 41 for _ in range(10_000_000))
 
 
-def test_without_a_device_a_gpu_exam_names_what_is_missing() -> None:
+def test_without_a_device_a_gpu_exam_names_what_ismissing_here() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a device")
     cuda = pytest.importorskip("bot.verify.device.cuda", reason="needs the extra [gpu]")

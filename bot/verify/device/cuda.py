@@ -253,6 +253,10 @@ class Curtain:
         self._used += found is not None
         return found
 
+    def settle(self) -> None:
+        """Wait for what was asked of the device: inputs that are still being drawn or written."""
+        torch.cuda.current_stream().synchronize()
+
     def flush(self) -> None:
         """Leave nothing of this call's data in the L2 cache: written lines go first, then those read are clean."""
         self._dirty.add_(1)

@@ -4,7 +4,6 @@ The bar is, of the baselines that are available and right on all scored cells, t
 time. A named incumbent or official kernel that is inaccurate stays, marked less accurate: it must be beaten too.
 """
 
-import contextlib
 import importlib.metadata
 import importlib.util
 import math
@@ -41,9 +40,7 @@ def screen_baselines(exam: Exam) -> None:
         _note(exam, exam.bar, "available")
         return
     present = []
-    # A plain reference is the bar where nothing better is there, so it comes last.
-    for kernel, declared in sorted(exam.baselines_planned, key=lambda planned: planned[0].role == "reference"):
-        missing = _missing(exam, declared.requires) if declared is not None and declared.requires is not None else ""
+    for kernel, missing in planned_baselines(exam):
         if missing:
             _note(exam, kernel, "unavailable", note=missing)
         else:
@@ -59,22 +56,24 @@ def screen_baselines(exam: Exam) -> None:
                 best, exam.bar = mean, kernel
 
 
+def planned_baselines(exam: Exam) -> list[tuple[Kernel, str]]:
+    """Every baseline and what it needs that this machine has not. A plain reference is the bar where nothing better is
+    there, so it comes last."""
+    ordered = sorted(exam.baselines_planned, key=lambda planned: planned[0].role == "reference")
+    return [(kernel, missing_here(exam, declared.requires if declared else None)) for kernel, declared in ordered]
+
+
 def _workers(exam: Exam, kernels: list[Kernel]) -> Iterator[tuple[Kernel, Worker]]:
-    """A worker for each. On a GPU, where one takes 4 s to come up, all start together, and are up and stopped before
-    anything is timed."""
-    if exam.device == "cpu":
-        for kernel in kernels:
-            with exam.baseline_worker(kernel) as worker:
-                yield kernel, worker
-        return
-    with contextlib.ExitStack() as stack:
-        started = [(kernel, stack.enter_context(exam.baseline_worker(kernel))) for kernel in kernels]
-        for _, worker in started:
-            worker.ready()
-            worker.stop()
-        for kernel, worker in started:
+    """A worker for each: the one that was started ahead, with its kernel loaded, which makes loading it again short."""
+    for kernel in kernels:
+        if kernel.name in exam.screened:
+            ahead = exam.screened.pop(kernel.name)
+            ahead.loaded.result()
+            worker = ahead.worker
+        else:
+            worker = exam.baseline_worker(kernel)
+        with worker:
             yield kernel, worker
-            worker.stop()
 
 
 def _screened(exam: Exam, kernel: Kernel, worker: Worker) -> dict[str, BaselineTime]:
@@ -110,8 +109,10 @@ def _note(exam: Exam, kernel: Kernel, state: str, *, less_accurate: bool = False
     )
 
 
-def _missing(exam: Exam, requires: Requires) -> str:
+def missing_here(exam: Exam, requires: Requires | None) -> str:
     """What a baseline needs and this machine has not; nothing when all is there."""
+    if requires is None:
+        return ""
     architecture = exam.gpu.capability if exam.gpu else ""
     if requires.architectures and architecture not in requires.architectures:
         return f"is for {', '.join(requires.architectures)}; this device is {architecture or 'none of them'}"

@@ -8,7 +8,6 @@ nothing of ours runs while a timed call does.
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Literal
 
 from bot.contract.schema import Device, Workload
@@ -118,27 +117,19 @@ def _measured(exam: Exam, workload: Workload, regime: str) -> _Measured:
 def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: int) -> int:
     """One pair of fresh workers over all cells, in secret order."""
     exam.progress("timing", done, f"round {number + 1} of {rounds_of(exam)}")
-    claim = exam.job.mode == "claim"
-    # Alternating from a secret start: a confirmation has one round, and the first started is slower.
-    start = 0 if claim else int(exam.root.child("timing", "start").below(2)[0])
-    candidate_first = (start + number) % 2 == 0
-    mine, other = partial(_fresh, exam, claim=claim), partial(exam.baseline_worker, bar)
-    if candidate_first:
-        candidate, baseline = mine(), other()
-    else:
-        baseline, candidate = other(), mine()
+    pair = exam.timers.pop(0) if exam.timers else exam.start_timers(number)
+    candidate, baseline = pair.candidate, pair.bar.worker
     candidate.allowance = exam.allowance
     with candidate, baseline:
         # While the workers import torch: draw this round's inputs, and compare the last round's outputs.
         # A GPU draws as fast as it reads, and has no room for all of them.
         drawn = {cell.recipe.name: _cases(exam, cell, number) for cell in cells if exam.device == "cpu"}
         _check_all(exam, cells)
-        for worker in (candidate, baseline):
-            worker.ready()
-        failed = baseline.load(bar.source)
+        failed = pair.bar.loaded.result()
         if failed is not None:
             raise _BarLost(f"the bar {bar.name} did not load: {failed.text}")
         baseline.stop()
+        candidate.ready()
         failed = candidate.load(exam.candidate.source)
         if failed is not None:
             raise _Refused(refuse("timing", "import", failed))
@@ -149,15 +140,10 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             exam.progress("timing", done + finished, cell.recipe.name)
             cases = drawn.get(cell.recipe.name) or _cases(exam, cell, number)
             pairs = _timed(exam, cell, cases, candidate, baseline, number)
-            _keep(cell, pairs, "candidate" if candidate_first else "baseline", exam.flush_ns)
+            _keep(cell, pairs, pair.first, exam.flush_ns)
             if exam.device != "cpu":
                 _check_all(exam, [cell])
     return len(cells)
-
-
-def _fresh(exam: Exam, *, claim: bool) -> Worker:
-    """A worker for the candidate. Nothing has run in the one that waits in a claim: it is as fresh as any."""
-    return exam.candidate_worker if claim else exam.worker()
 
 
 def _cases(exam: Exam, cell: _Measured, number: int) -> list[Case]:

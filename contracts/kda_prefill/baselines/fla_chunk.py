@@ -1,5 +1,5 @@
 """`chunk_kda` of flash-linear-attention (fla-core), Triton, with its safe gate. Left to itself it would call FlashKDA
-where that is installed, which is a baseline of its own here.
+where where that is installed, which is a baseline of its own here.
 """
 
 import os
@@ -25,7 +25,10 @@ def run(q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_state, cu_
         safe_gate=True,
         lower_bound=lower_bound,
         state_v_first=True,
-        cu_seqlens=cu_seqlens.clone(),  # it keeps what it derives from a tensor for as long as that is the same object
+        # It keeps what it derives from a tensor for as long as that is the same object; and for graphs it finds the
+        # chunks on the device, where it would read lengths back to the host, and wait: 5 ms a call in place of 2.7.
+        cu_seqlens=cu_seqlens.clone(),
+        use_graph=True,
         A_log=A_log,
         dt_bias=dt_bias,
     )
