@@ -51,6 +51,7 @@ def setup(  # noqa: PLR0913 - options of the command line
     runner: Annotated[str | None, typer.Option(help="Label of the runner for exams.")] = None,
     agent_runner: Annotated[str | None, typer.Option(help="Label of the runner for agents.")] = None,
     device: Annotated[Literal["cpu", "cuda"] | None, typer.Option(help="Where exams run.")] = None,
+    shards: Annotated[int | None, typer.Option(min=1, max=16, help="Over so many runners an exam is spread.")] = None,
     model: Annotated[str | None, typer.Option(help="The agent's model, as in anthropic:NAME.")] = None,
     bot_login: Annotated[str | None, typer.Option(help="Who the bot is: SLUG[bot] for a GitHub App.")] = None,
     app_id: Annotated[int | None, typer.Option(help="The App whose statuses count; else GITHUB_TOKEN's.")] = None,
@@ -58,7 +59,7 @@ def setup(  # noqa: PLR0913 - options of the command line
         bool, typer.Option("--restrict-kernels", help="Let only the App push kernels/ (private repositories).")
     ] = False,
 ) -> None:
-    """Set labels, variables, ruleset and environment on GitHub. Exit code: 0 all as wanted, 1 something is not allowed.
+    """Set labels, variables, ruleset and environment on GitHub. Exit code: 0 all as wanted, 1 not all of it.
 
     Reads the token from GITHUB_TOKEN. A second run changes nothing.
     """
@@ -69,6 +70,7 @@ def setup(  # noqa: PLR0913 - options of the command line
         "PROCTOR_RUNNER": runner,
         "PROCTOR_AGENT_RUNNER": agent_runner,
         "PROCTOR_DEVICE": device,
+        "PROCTOR_SHARDS": None if shards is None else str(shards),
         "PROCTOR_MODEL": model,
         "PROCTOR_BOT_LOGIN": bot_login,
     }
@@ -89,7 +91,7 @@ def setup(  # noqa: PLR0913 - options of the command line
         denied += failed
     if denied:
         _tell([f"the token is {handle.token_kind(token)}"])
-    raise typer.Exit(1 if denied else 0)
+    raise typer.Exit(1 if denied or plan.faults else 0)
 
 
 @app.command()

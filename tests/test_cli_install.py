@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bot import cli
+from bot.evaluation import SHARDS
 from bot.forge.server import Forge
 from bot.forge.state import ForgeState
 from bot.handlers.environment import TORCH
@@ -77,6 +78,26 @@ def test_from_an_empty_repository_to_one_that_is_well(
     assert "to do  create the label `optimize`" in said.out
     assert "done: create the label `optimize`" in said.out
     assert "Traceback" not in said.err
+
+
+def test_shards_are_set_within_what_an_exam_can_be_spread_over(
+    repository: Path, forge: Forge, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    point(monkeypatch, forge, "ghp_alice")
+    forge.state.settings.runners = {f"runner-{number}": ["b200"] for number in range(SHARDS)}
+    assert cli.run(["setup", "--dry-run", "--shards", str(SHARDS)]) == 0
+    assert f"to do  set the variable PROCTOR_SHARDS to {SHARDS}" in capsys.readouterr().out
+    assert forge.state.settings.writes == 0
+    for wrong in (0, SHARDS + 1, -1):
+        assert cli.run(["setup", "--shards", str(wrong)]) == 2
+    assert cli.run(["setup", "--shards", str(SHARDS)]) == 0
+    assert forge.state.settings.variables["PROCTOR_SHARDS"] == str(SHARDS)
+    del forge.state.settings.runners["runner-0"]
+    assert cli.run(["setup", "--shards", str(SHARDS)]) == 1
+    assert (
+        f"WRONG  PROCTOR_SHARDS is {SHARDS}, and of the repository's own runners {SHARDS - 1}"
+        in capsys.readouterr().out
+    )
 
 
 def test_what_a_token_may_not_do_is_named(

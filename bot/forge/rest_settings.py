@@ -150,6 +150,17 @@ def secrets(environment: str) -> Response:
     )
 
 
+@settings_rest.get(f"{_REPO}/actions/runners")
+def runners() -> Response:
+    """Self-hosted runners of the repository, for administrators: https://docs.github.com/en/rest/actions/self-hosted-runners"""
+    settings = the_state().settings
+    settings.admit(g.login)
+    return _many(
+        "runners",
+        [shapes_actions.runner(id_, name, held) for id_, (name, held) in enumerate(settings.runners.items(), 1)],
+    )
+
+
 @settings_rest.route(f"{_REPO}/actions/permissions/workflow", methods=["GET", "PUT"])
 def workflow_rights() -> Json | Done:
     """What a workflow's token may do by default: https://docs.github.com/en/rest/actions/permissions"""

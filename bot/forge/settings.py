@@ -33,6 +33,8 @@ class Settings:
         self.branch_policies: dict[str, list[str]] = {}
         self.secrets: dict[str, list[str]] = {}
         """Names of secrets by environment; those of the repository under the empty name."""
+        self.runners: dict[str, list[str]] = {}
+        """Labels of the self-hosted runners, by name; a test or a person puts them there."""
         self.workflow_rights: Json = {
             "default_workflow_permissions": "read",
             "can_approve_pull_request_reviews": False,

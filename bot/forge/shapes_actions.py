@@ -128,3 +128,16 @@ def environment(site: Site, name: str, document: Json) -> Json:
 def dated(moment: datetime, **document: str) -> Json:
     """A variable or the name of a secret, with when it was made and changed."""
     return document | {"created_at": timestamp(moment), "updated_at": timestamp(moment)}
+
+
+def runner(number: int, name: str, labels: Sequence[str]) -> Json:
+    """A self-hosted runner that waits for a job."""
+    return {
+        "id": number,
+        "name": name,
+        "os": "Linux",
+        "status": "online",
+        "busy": False,
+        "ephemeral": False,
+        "labels": [{"name": label, "type": "custom"} for label in labels],
+    }

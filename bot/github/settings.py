@@ -111,6 +111,21 @@ class WorkflowRights(Foreign):
     """One switch for creating and approving pull requests."""
 
 
+class _RunnerLabel(Foreign):
+    name: str
+
+
+class Runner(Foreign):
+    """A self-hosted runner of the repository; those of its organisation are not listed with it."""
+
+    name: str
+    labels: list[_RunnerLabel] = []
+
+    def carries(self, label: str) -> bool:
+        """Whether jobs that ask for this label may come to it; GitHub compares without regard to case."""
+        return label.casefold() in {each.name.casefold() for each in self.labels}
+
+
 class Settings(Protocol):
     """The settings of one repository. Whatever is not allowed is a GitHubError with status 403 or 404."""
 
@@ -132,6 +147,10 @@ class Settings(Protocol):
 
     def set_variable(self, name: str, value: str, *, new: bool) -> None:
         """Create or change a variable."""
+        ...
+
+    def runners(self) -> Sequence[Runner]:
+        """All runners of the repository's own."""
         ...
 
     def rulesets(self) -> Sequence[RulesetName]:
@@ -216,6 +235,10 @@ class RestSettings(PyGitHub, Settings):
             self._request("POST", path, {"name": name, "value": value})
         else:
             self._request("PATCH", f"{path}/{quote(name, safe='')}", {"name": name, "value": value})
+
+    @override
+    def runners(self) -> list[Runner]:
+        return self._list_inside(Runner, f"{self._root}/actions/runners", "runners")
 
     @override
     def rulesets(self) -> list[RulesetName]:

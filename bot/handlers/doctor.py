@@ -47,6 +47,8 @@ def look_at_github(connect: Callable[[], Settings], token: str) -> Iterator[Chec
     for change in plan.changes:
         remedy = f"an administrator of the repository: `proctor setup`, with a token that has {change.needs}"
         yield Check("mend", f"missing: {change.what}", f"needed to {change.why}", remedy)
+    for fault in plan.faults:
+        yield Check("mend", fault.what, fault.why, f"an administrator: {fault.remedy}")
     for denied in plan.denied:
         remedy = f"an administrator: give the token {denied.needs}, or run `proctor doctor` with one that has it"
         yield Check("unseen", denied.what, denied.said, remedy)

@@ -5,6 +5,7 @@ permission that is missing and what it is needed for; the rest is done all the s
 """
 
 import contextlib
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -13,9 +14,11 @@ from typing import Any
 from typing_extensions import override
 
 from bot.errors import GitHubError
+from bot.evaluation import SHARDS
 from bot.github.settings import Facts, Rule, Ruleset, Settings
 from bot.handlers.asked import LABEL, NEEDS_INFO
 from bot.handlers.evidence import APPROVAL, EXAM
+from bot.sanitize import plain_line
 
 ENVIRONMENT = "proctor-agent"
 """Named in optimize.yml: it holds the model's key, for the default branch alone."""
@@ -30,6 +33,10 @@ ADMINISTRATOR = {"actor_id": 5, "actor_type": "RepositoryRole"}
 
 DEFAULTS: Mapping[str, str] = {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER": "b200", "PROCTOR_DEVICE": "cuda"}
 """Variables that are set where they are missing, to what the workflows take without them."""
+
+SHARED = "PROCTOR_SHARDS"
+"""Over so many runners an exam is spread; one where it is not set."""
+SHARE = f"`proctor setup --shards N`, N from 1 to {SHARDS}"
 
 LABELS: Mapping[str, tuple[str, str]] = {
     LABEL: ("0e8a16", "Write and examine a faster kernel; counts when somebody with write permission adds it"),
@@ -100,14 +107,24 @@ class Denied:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A setting that is wrong, and that only a person can put right."""
+
+    what: str
+    why: str
+    remedy: str
+
+
 @dataclass(slots=True)
 class Plan:
-    """What to do, what is right already, what could not be read, and what cannot be done at all."""
+    """What to do, what is right already, what could not be read, what people must put right, what cannot be done."""
 
     repository: str
     changes: list[Change] = field(default_factory=list)
     right: list[str] = field(default_factory=list)
     denied: list[Denied] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @contextlib.contextmanager
@@ -183,7 +200,13 @@ def _labels(plan: Plan, settings: Settings) -> None:
 
 def _variables(plan: Plan, settings: Settings, wanted: Wanted) -> None:
     there = {variable.name: variable.value for variable in settings.variables()}
-    for name, value in {**DEFAULTS, **there, **wanted.variables}.items():
+    asked = {**DEFAULTS, **there, **wanted.variables}
+    if not _are_shards(asked.get(SHARED, "1")):
+        told = plain_line(asked.pop(SHARED), 40)
+        plan.faults.append(Fault(f"{SHARED} is {told}", f"it must be a number from 1 to {SHARDS}", SHARE))
+    with plan.looking("runners", f"compare {SHARED} with them", "Administration: read"):
+        _runners(plan, settings, int(asked.get(SHARED, "1")), asked["PROCTOR_RUNNER"])
+    for name, value in asked.items():
         if not name.startswith("PROCTOR_"):
             continue
         if there.get(name) == value:
@@ -195,6 +218,28 @@ def _variables(plan: Plan, settings: Settings, wanted: Wanted) -> None:
 
         what = f"set the variable {name} to {value}" + (f" (it is {there[name]})" if name in there else "")
         plan.changes.append(Change(what, "choose runners, device and model", "Variables: write", put))
+
+
+def _are_shards(value: str) -> bool:
+    return re.fullmatch("[1-9][0-9]?", value, re.ASCII) is not None and int(value) <= SHARDS
+
+
+def _runners(plan: Plan, settings: Settings, shards: int, label: str) -> None:
+    """Whether as many runners carry the label as an exam has parts; with one part it waits for any."""
+    if shards == 1:
+        return
+    there, label = sum(runner.carries(label) for runner in settings.runners()), plain_line(label, 40)
+    if not there:
+        plan.notes.append(
+            f"{SHARED} is {shards}, and no runner of the repository's own carries the label {label}: those of its "
+            "organisation are not listed here"
+        )
+    elif there < shards:
+        few = f"{SHARED} is {shards}, and of the repository's own runners {there} carry the label {label}"
+        why = "a part of an exam that has no runner waits until another part has ended"
+        plan.faults.append(Fault(few, why, f"{SHARE}, or register more runners with that label"))
+    else:
+        plan.right.append(f"{there} runners carry the label {label}, for {shards} parts of an exam")
 
 
 def _workflows(plan: Plan, settings: Settings) -> None:
@@ -347,6 +392,7 @@ def told(plan: Plan) -> Iterator[str]:
     yield from (f"  right  {text}" for text in plan.right)
     yield from (f"  to do  {change.what}\n         takes {change.needs}" for change in plan.changes)
     yield from (f"  DENIED {denied}" for denied in plan.denied)
+    yield from (f"  WRONG  {fault.what}: {fault.why}\n         {fault.remedy}" for fault in plan.faults)
     yield from (f"  note   {text}" for text in plan.notes)
-    if not (plan.changes or plan.denied):
+    if not (plan.changes or plan.denied or plan.faults):
         yield "  nothing to do"

@@ -100,6 +100,15 @@ def test_workflow_rights_are_for_administrators(client, repo):
         _send(client("rachel").get_repo("acme/kernels"), "GET", "actions/permissions/workflow")
 
 
+def test_runners_are_listed_with_their_labels_for_administrators(client, repo, state):
+    state.settings.runners = {f"runner-{number}": ["self-hosted", "b200"] for number in range(35)}
+    found = list(repo.get_self_hosted_runners())
+    assert len(found) == 35
+    assert [label["name"] for label in found[0].labels] == ["self-hosted", "b200"]
+    with _refused(403):
+        list(client("rachel").get_repo("acme/kernels").get_self_hosted_runners())
+
+
 def test_a_repository_says_what_the_asker_may(client):
     assert client("alice").get_repo("acme/kernels").permissions.admin
     assert not client("tom").get_repo("acme/kernels").permissions.push

@@ -108,6 +108,16 @@ def test_settings_on_github_are_looked_at_and_never_changed(tmp_path: Path):
         assert exit_code(look("ghp_alice")) == 0
         state.settings.secrets = {"": [KEY]}
         assert exit_code(look("ghp_alice")) == 0
+        state.settings.variables["PROCTOR_SHARDS"] = "99"
+        (number,) = [check for check in look("ghp_alice") if check.state == "mend"]
+        assert number.what == "PROCTOR_SHARDS is 99"
+        assert number.remedy == "an administrator: `proctor setup --shards N`, N from 1 to 16"
+        state.settings.variables["PROCTOR_SHARDS"] = "2"
+        state.settings.runners = {"one": ["b200"]}
+        (few,) = [check for check in look("ghp_alice") if check.state == "mend"]
+        assert few.what == "PROCTOR_SHARDS is 2, and of the repository's own runners 1 carry the label b200"
+        state.settings.runners["two"] = ["b200"]
+        assert exit_code(look("ghp_alice")) == 0
         seen = look("ghs_actions")
         assert exit_code(seen) == 2
         assert {check.what for check in seen if check.state == "unseen"} == {

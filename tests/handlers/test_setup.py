@@ -148,6 +148,72 @@ def test_a_failure_of_github_ends_it_and_a_second_run_goes_on(line: Line, state:
     assert plan_of(line).changes == []
 
 
+SHARDS = "PROCTOR_SHARDS"
+
+
+def test_shards_are_set_shown_and_set_once(line: Line, state: ForgeState):
+    done(plan_of(line))
+    state.settings.runners = {"one": ["self-hosted", "h200"], "two": ["H200"], "agent": ["b200"]}
+    asked = Wanted(variables={SHARDS: "2", "PROCTOR_RUNNER": "h200"})
+    plan = plan_of(line, wanted=asked)
+    assert f"  to do  set the variable {SHARDS} to 2\n         takes Variables: write" in setup.told(plan)
+    assert plan.faults == []
+    assert "2 runners carry the label h200, for 2 parts of an exam" in plan.right
+    done(plan)
+    assert state.settings.variables[SHARDS] == "2"
+    again = plan_of(line)
+    assert f"variable {SHARDS} = 2" in again.right
+    assert (again.changes, again.faults) == ([], [])
+
+
+def test_more_shards_than_runners_are_set_and_said(line: Line, state: ForgeState):
+    state.settings.runners = {f"runner-{number}": ["b200"] for number in range(3)} | {"other": ["b2000"]}
+    plan = plan_of(line, wanted=Wanted(variables={SHARDS: "4"}))
+    (fault,) = plan.faults
+    assert fault.what == f"{SHARDS} is 4, and of the repository's own runners 3 carry the label b200"
+    assert any(text.startswith(f"  WRONG  {fault.what}: ") for text in setup.told(plan))
+    done(plan)
+    assert state.settings.variables[SHARDS] == "4"
+
+
+def test_runners_of_an_organisation_are_not_listed(line: Line, state: ForgeState):
+    state.settings.variables[SHARDS] = "4"
+    plan = plan_of(line)
+    assert plan.faults == []
+    assert any("no runner of the repository's own carries the label b200" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("value", ["0", "17", "-1", "four", "2.0", "", " 2", "٣", "1e1", "9" * 300, "\u202e2"])
+def test_what_is_no_number_of_shards_is_wrong_and_no_other_setting_suffers(line: Line, state: ForgeState, value: str):
+    state.settings.variables |= {SHARDS: value, "PROCTOR_MODEL": "anthropic:x"}
+    plan = plan_of(line)
+    (fault,) = plan.faults
+    assert fault.why == "it must be a number from 1 to 16"
+    assert fault.remedy == "`proctor setup --shards N`, N from 1 to 16"
+    assert len(fault.what) < 100
+    assert fault.what.isprintable()
+    assert "variable PROCTOR_MODEL = anthropic:x" in plan.right
+    assert "  nothing to do" not in setup.told(plan)
+    done(plan_of(line, wanted=Wanted(variables={SHARDS: "1"})))
+    assert state.settings.variables[SHARDS] == "1"
+    assert plan_of(line).faults == []
+
+
+def test_runners_are_asked_for_only_where_it_matters(line: Line, state: ForgeState):
+    for value, asked in (("1", 0), ("2", 1)):
+        state.settings.variables[SHARDS] = value
+        line.requests.clear()
+        plan_of(line)
+        assert sum("/actions/runners" in request.path for request in line.requests) == asked
+
+
+def test_who_may_not_see_runners_is_told_so(line: Line, state: ForgeState):
+    state.settings.variables[SHARDS] = "2"
+    denied = {each.what: each for each in plan_of(line, "ghp_rachel").denied}
+    assert denied["runners"].needs == "Administration: read"
+    assert denied["runners"].why == f"compare {SHARDS} with them"
+
+
 def test_kernels_are_kept_to_an_app_where_github_can(line: Line, state: ForgeState):
     asked = Wanted(app=77, restrict_kernels=True)
     assert any("private" in note for note in plan_of(line, wanted=asked).notes)
