@@ -166,6 +166,33 @@ def inspect(
 
 
 @app.command()
+def sanitize(
+    contract: Annotated[str, typer.Argument(help="Name of a folder in contracts/.")],
+    file: Annotated[Path, typer.Argument(help="The kernel file: one function `run(inputs…, outputs…)`.")],
+    *,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option(help="memcheck, racecheck, initcheck or synccheck; may be repeated. The first three by default."),
+    ] = None,
+    seconds: Annotated[int, typer.Option(min=1, max=3600, help="How long each tool may take.")] = 300,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write what was found here.")] = None,
+) -> None:
+    """Have compute-sanitizer watch a kernel on a GPU. Exit code: 0 nothing found, 1 errors, 2 no answer."""
+    from bot.handlers.project import Project, read_candidate  # noqa: PLC0415
+    from bot.handlers.sanitizer import exit_code  # noqa: PLC0415
+    from bot.launch import sanitize as launcher  # noqa: PLC0415
+    from bot.report.sanitizer import print_sanitized  # noqa: PLC0415
+
+    project, console = Project.find(Path.cwd()), Console()
+    with console.status("watching", spinner="dots"):
+        found = launcher(project.sanitation(contract, read_candidate(file), tool, seconds))
+    if json_out is not None:
+        json_out.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    print_sanitized(file.name, found, console)
+    raise typer.Exit(exit_code(found))
+
+
+@app.command()
 def replay(folder: Annotated[Path, typer.Argument(help="A bundle, as `verify --bundle` writes it.")]) -> None:
     """Decide again from a bundle, without running the candidate. Exit code: 0 everything agrees, 1 not."""
     from bot.handlers.bundle import read_bundle  # noqa: PLC0415

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Protocol, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from bot import sanitizer
 from bot.contract import appraisal
 from bot.errors import InfrastructureError, UsageError
 from bot.evaluation import (
@@ -30,6 +31,7 @@ from bot.evaluation import (
     Rechecked,
 )
 
+Said = TypeVar("Said")
 Watch = Callable[[Progress | Commitment], None]
 _LOG_KEPT = 4000
 
@@ -174,7 +176,7 @@ def appraise(order: appraisal.Order, watch: Callable[[appraisal.Step], None] = _
     """
     with _verifier("bot.verify.appraisal", order.model_dump_json()) as program:
         for line in program.lines:
-            match _parse_appraisal(line):
+            match _parsed(appraisal.LINES, line):
                 case appraisal.Step() as step:
                     watch(step)
                 case appraisal.Broken(cause="usage", text=text):
@@ -183,6 +185,25 @@ def appraise(order: appraisal.Order, watch: Callable[[appraisal.Step], None] = _
                     raise InfrastructureError(text)
                 case result:
                     return result
+        raise program.silent()
+
+
+def sanitize(order: sanitizer.Sanitation) -> sanitizer.Sanitized:
+    """Have compute-sanitizer watch a candidate on this machine's GPU.
+
+    Raises:
+        UsageError: the order names something that does not exist or is wrong.
+        InfrastructureError: no GPU, no compute-sanitizer, or the verifier could not do its work.
+    """
+    with _verifier("bot.verify.sanitizer", order.model_dump_json()) as program:
+        for line in program.lines:
+            match _parsed(sanitizer.LINES, line):
+                case sanitizer.Sanitized() as found:
+                    return found
+                case Broken(cause="usage", text=text):
+                    raise UsageError(text)
+                case Broken(text=text):
+                    raise InfrastructureError(text)
         raise program.silent()
 
 
@@ -243,14 +264,11 @@ def _verifier(module: str, order: str | None) -> Iterator[_Program]:
 
 
 def _parse(line: str) -> Message:
-    try:
-        return MESSAGES.validate_json(line)
-    except ValidationError:
-        raise InfrastructureError(f"the verifier said something that is no message: {line[:200]!r}") from None
+    return _parsed(MESSAGES, line)
 
 
-def _parse_appraisal(line: str) -> appraisal.Line:
+def _parsed(kinds: TypeAdapter[Said], line: str) -> Said:
     try:
-        return appraisal.LINES.validate_json(line)
+        return kinds.validate_json(line)
     except ValidationError:
         raise InfrastructureError(f"the verifier said something that is no message: {line[:200]!r}") from None

@@ -12,7 +12,8 @@ from bot.contract.load import load_contract
 from bot.evaluation import Architecture, Inspected, Inspection
 from bot.verify import cpus
 from bot.verify.artefacts import BUILDER, READER
-from bot.verify.inspect import Room, examine, find_tools
+from bot.verify.inspect import examine, find_tools
+from bot.verify.room import Room
 
 ROOT = Path(__file__).parents[1]
 Look = Callable[..., Inspected]

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from bot.contract.load import load_incumbent
 from bot.contract.schema import Device
 from bot.errors import UsageError
 from bot.evaluation import ARCHITECTURES, BaselineSource, Inspection, Job, Mode
+from bot.sanitizer import Sanitation, Tool
 
 SOURCE_LIMIT = 1 << 20
 """A file of more than a megabyte is no kernel."""
@@ -90,6 +92,20 @@ class Project:
             candidate_name=name,
             source=source,
             architectures=wanted,
+        )
+
+    def sanitation(self, contract: str, source: str, tools: Sequence[str] | None, seconds: int) -> Sanitation:
+        """The order to have a kernel watched; None: by the tools that say most.
+
+        Raises:
+            UsageError: one of them is none we know.
+        """
+        known = get_args(Tool)
+        if unknown := set(tools or ()) - set(known):
+            raise UsageError(f"unknown tool {min(unknown)!r}; known: {', '.join(known)}")
+        wanted: list[Tool] = [name for name in known if name in (tools or known[:3])]
+        return Sanitation(
+            contracts_dir=str(self.contracts), contract=contract, source=source, tools=wanted, seconds=seconds
         )
 
 

@@ -1,5 +1,6 @@
-"""The wire between the verifier and the two sandboxed programs that look at a candidate's machine code: builder.py
-compiles it (foreign code runs there), reader.py takes the binaries apart (only ours does). Parsed as protocol.py says.
+"""The wire between the verifier and the sandboxed programs that look at a candidate outside an exam: builder.py
+compiles it (foreign code runs there), reader.py takes the binaries apart (only ours does), watcher.py has
+compute-sanitizer watch it (foreign code again). Parsed as protocol.py says.
 
 Binaries and source travel in lent memory beside the messages. What the builder says of a binary is a claim; what the
 reader says is true of the bytes that came out of the builder, whatever those are.
@@ -14,7 +15,8 @@ from bot.verify.protocol import MODULES, TEXT_LIMIT, Packet, Raised, Ready
 COMMON = ("bot/__init__.py", "bot/verify/__init__.py", "bot/verify/protocol.py", "bot/verify/artefacts.py")
 BUILDER = (*COMMON, "bot/verify/disguise.py", "bot/verify/builder.py")
 READER = (*COMMON, "bot/verify/reader.py")
-"""All files of ours that each of the two sees, the program last."""
+WATCHER = (*COMMON, "bot/verify/watcher.py")
+"""All files of ours that each of them sees, the program last."""
 assert set(COMMON[:3]) < set(MODULES)  # noqa: S101 - the packages and the wire, as for a worker
 
 BINARIES = 48
@@ -26,6 +28,11 @@ NAME = 200
 NUMBERS = 4096
 """Elements of an integer input whose values are handed over."""
 DECLARED = 16 * 1024
+REPORT = 24 * 1024
+"""Characters of a sanitizer's report; with escapes they fit in a packet."""
+CASES = 16
+RAISED = 67
+"""What the process that a sanitizer watches ends with when the candidate raised an exception."""
 
 Text = Annotated[str, Field(max_length=TEXT_LIMIT)]
 Size = Annotated[int, Field(ge=0, le=ROOM)]
@@ -109,7 +116,47 @@ class Declared(Packet):
     wrong: Text = ""
 
 
-Task = Annotated[Compile | Read | Declarations, Field(discriminator="op")]
+class Place(Packet):
+    """A tensor that `run` is called with; `offset`: where its bytes are among the inputs', None for an output."""
+
+    shape: list[int]
+    dtype: str
+    offset: int | None
+
+
+class Asked(Packet):
+    """One call."""
+
+    name: str
+    arguments: list[Place | float | int | None]
+
+
+class Watch(Packet):
+    """Have `tool` of compute-sanitizer, in the folder `sanitizer`, watch a process that imports the candidate, `size`
+    bytes in the first descriptor, and calls it once for each case on `device`; the inputs' bytes are in the second, of
+    `room` bytes. It is ended after `seconds`."""
+
+    op: Literal["watch"] = "watch"
+    tool: str
+    sanitizer: str
+    device: str
+    seconds: int
+    size: int
+    room: int
+    cases: Annotated[list[Asked], Field(max_length=CASES)]
+
+
+class Watched(Packet):
+    """The tool's report, without its middle where it is long, and the end of what was printed; `status`: the tool's
+    exit status, None where it was ended."""
+
+    op: Literal["watched"] = "watched"
+    report: Annotated[str, Field(max_length=REPORT)]
+    printed: Text
+    status: int | None
+
+
+Task = Annotated[Compile | Read | Declarations | Watch, Field(discriminator="op")]
 TASKS: TypeAdapter[Task] = TypeAdapter(Task)
-Claim = Annotated[Ready | Raised | Compiled | Kernels | Declared, Field(discriminator="op")]
+Claim = Annotated[Ready | Raised | Compiled | Kernels | Declared | Watched, Field(discriminator="op")]
 CLAIMS: TypeAdapter[Claim] = TypeAdapter(Claim)

@@ -5,13 +5,9 @@ binaries; the reader's, in which they are taken apart; and this one, which belie
 Which binaries there are is the candidate's to say all the same: what counts in an exam is measured, never declared.
 """
 
-import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import mmap
-import os
-import socket
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -27,113 +23,23 @@ from bot.evaluation import Architecture, Broken, Build, Inspected, Inspection
 from bot.verify import cpus
 from bot.verify.artefacts import (
     BUILDER,
-    CLAIMS,
     NUMBERS,
     READER,
     ROOM,
     Argument,
-    Claim,
     Compile,
     Compiled,
     Declarations,
     Declared,
     Kernels,
     Read,
-    Task,
 )
-from bot.verify.mounts import Limits
-from bot.verify.protocol import MAX_PACKET, TEXT_LIMIT, Raised, Ready, pack, parse
+from bot.verify.protocol import TEXT_LIMIT
 from bot.verify.resources import exceeded, read_resources
-from bot.verify.sandbox import Kind, Sandbox
+from bot.verify.room import FailedError, Room, lent
 
-READY_SECONDS = 60.0
 BUILD_SECONDS = 180.0
 READ_SECONDS = 90.0
-_POLL_SECONDS = 0.25
-_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
-
-class _FailedError(Exception):
-    """A sandboxed process did not do as asked; the text says why, and is no fault of ours."""
-
-
-class Room:
-    """A sandboxed program that answers one message with one message. Use as a context manager."""
-
-    def __init__(
-        self, kind: Kind, modules: tuple[str, ...], cpu: set[int], packages: frozenset[str] = frozenset()
-    ) -> None:
-        """Start it; the first task waits for it. `packages`: distributions it sees beside the usual."""
-        self._cpu = cpu
-        self._sandbox = Sandbox(kind, cpus=cpu, limits=Limits(), modules=modules, packages=packages)
-        self._up = False
-
-    def _await(self) -> None:
-        try:
-            claim = self._answer(READY_SECONDS)
-        except _FailedError as error:
-            raise InfrastructureError(f"a sandbox did not come up: {error}\n{self._sandbox.output.text()}") from None
-        if not isinstance(claim, Ready):
-            raise InfrastructureError("a sandbox did not come up: unexpected answer")
-        self._sandbox.pin(self._cpu)
-
-    def ask(self, task: Task, fds: Sequence[int], seconds: float) -> Claim:
-        """Send a task, return what it says.
-
-        Raises:
-            _FailedError: it ended, was late, or said nothing that belongs here.
-            InfrastructureError: it did not come up.
-        """
-        if not self._up:
-            self._await()
-            self._up = True
-        with contextlib.suppress(OSError):
-            socket.send_fds(self._sandbox.wire, [pack(task)], list(fds))
-        claim = self._answer(seconds)
-        if isinstance(claim, Raised):
-            raise _FailedError(claim.text)
-        return claim
-
-    def _answer(self, seconds: float) -> Claim:
-        wire, deadline = self._sandbox.wire, time.monotonic() + seconds
-        wire.settimeout(_POLL_SECONDS)
-        while True:
-            try:
-                data, _, flags, _ = wire.recvmsg(MAX_PACKET)
-            except TimeoutError:
-                self._look(deadline, seconds)
-                continue
-            except OSError:
-                data, flags = b"", 0
-            if not data:
-                raise _FailedError(self._ending())
-            if flags & socket.MSG_TRUNC:
-                raise _FailedError("sent a message larger than any answer")
-            try:
-                return CLAIMS.validate_python(parse(data))
-            except (ValueError, ValidationError):
-                raise _FailedError("sent a message that is none of the protocol's") from None
-
-    def _look(self, deadline: float, seconds: float) -> None:
-        limit = self._sandbox.limits.resident
-        if self._sandbox.resident_bytes() > limit:
-            raise _FailedError(f"used more than {limit >> 30} GiB of memory")
-        if time.monotonic() >= deadline:
-            raise _FailedError(f"did not answer within {seconds:.0f} s")
-
-    def _ending(self) -> str:
-        for _ in range(50):
-            ended = self._sandbox.ended()
-            if ended is not None:
-                return ended
-            time.sleep(0.01)
-        return "the process closed its connection"
-
-    def __enter__(self) -> "Room":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._sandbox.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +86,7 @@ def examine(order: Inspection, contract: Contract, builder: Room, reader: Room, 
     for architecture in order.architectures:
         try:
             look.compile(architecture)
-        except _FailedError as error:
+        except FailedError as error:
             refusals.append(f"{architecture}: {error}")
     return Inspected(
         workload=workload.name,
@@ -207,9 +113,9 @@ class _Look:
     def declared(self) -> Declared:
         """What the file declares."""
         try:
-            with _memory(self._source) as fd:
+            with lent(self._source) as fd:
                 claim = self._reader.ask(Declarations(size=len(self._source)), [fd], READ_SECONDS)
-        except _FailedError as error:
+        except FailedError as error:
             return Declared(wrong=f"cannot be found: {error}"[:TEXT_LIMIT])
         return claim if isinstance(claim, Declared) else Declared(wrong="cannot be found")
 
@@ -217,7 +123,7 @@ class _Look:
         """Two builds for one architecture; the first one's kernels are kept.
 
         Raises:
-            _FailedError: it does not compile, or there is nothing to compile.
+            FailedError: it does not compile, or there is nothing to compile.
         """
         first = self._build(architecture)
         if first.note:
@@ -229,7 +135,7 @@ class _Look:
             self.differences += _differences(kernels, self._read(second.binaries, architecture), architecture)
 
     def _build(self, architecture: Architecture) -> _Made:
-        with _memory(self._source) as source, _memory(b"", ROOM) as room:
+        with lent(self._source) as source, lent(b"", ROOM) as room:
             task = Compile(
                 architecture=architecture,
                 size=len(self._source),
@@ -238,11 +144,11 @@ class _Look:
             )
             claim = self._builder.ask(task, [source, room], BUILD_SECONDS)
             if not isinstance(claim, Compiled):
-                raise _FailedError("answered something that was not asked")
+                raise FailedError("answered something that was not asked")
             if claim.broken:
-                raise _FailedError(f"does not compile: {claim.stopped}")
+                raise FailedError(f"does not compile: {claim.stopped}")
             if not claim.binaries:
-                raise _FailedError("nothing compiled" + (f": {claim.stopped}" if claim.stopped else ""))
+                raise FailedError("nothing compiled" + (f": {claim.stopped}" if claim.stopped else ""))
             with mmap.mmap(room, ROOM, prot=mmap.PROT_READ) as memory:
                 place, binaries = 0, []
                 for kept in claim.binaries:
@@ -254,10 +160,10 @@ class _Look:
     def _read(self, binaries: Sequence[_Binary], architecture: Architecture) -> list[Build]:
         builds: list[Build] = []
         for binary in binaries:
-            with _memory(binary.data or b"\0") as fd:
+            with lent(binary.data or b"\0") as fd:
                 claim = self._reader.ask(Read(size=max(len(binary.data), 1), tools=self._tools), [fd], READ_SECONDS)
             if not isinstance(claim, Kernels) or not claim.kernels:
-                raise _FailedError("one of its binaries holds no kernel")
+                raise FailedError("one of its binaries holds no kernel")
             digest = hashlib.sha256(binary.data).hexdigest()
             for kernel in claim.kernels:
                 figures = kernel.model_dump()
@@ -323,19 +229,6 @@ def find_tools() -> str:
         if (folder / "cuobjdump").exists() and (folder / "nvdisasm").exists():
             return str(folder)
     raise InfrastructureError("machine code cannot be read here: cuobjdump and nvdisasm are missing; install triton")
-
-
-@contextlib.contextmanager
-def _memory(data: bytes, size: int = 0) -> Iterator[int]:
-    """A sealed memfd that holds `data`, or `size` empty bytes."""
-    fd = os.memfd_create("proctor", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.ftruncate(fd, max(len(data), size))
-        os.pwrite(fd, data, 0)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-        yield fd
-    finally:
-        os.close(fd)
 
 
 def main() -> int:

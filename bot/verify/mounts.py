@@ -22,16 +22,24 @@ class Limits:
     shm: int = 256 << 20
 
 
+GPU_LIMITS = Limits(
+    address_space=0, resident=24 << 30, processes=1024, files=1024, file_size=1 << 30, tmp=2 << 30, shm=256 << 20
+)
+"""CUDA maps terabytes of addresses; compilers use threads, and keep what they make in /tmp."""
+
+
 @dataclass(frozen=True, slots=True)
 class GpuAccess:
-    """What of a GPU a sandbox can see: the device's nodes, the folder that holds the driver's libraries, and, for a
-    kernel of ours alone, a folder in which compilers keep what they made: a library that tunes itself takes minutes.
+    """What of a GPU a sandbox can see: the device's nodes, the folder that holds the driver's libraries, for a kernel
+    of ours alone a folder in which compilers keep what they made (a library that tunes itself takes minutes), and,
+    where a kernel is watched and not examined, the folder of compute-sanitizer.
     """
 
     uuid: str
     nodes: tuple[str, ...]
     driver: str
     cache: str | None = None
+    sanitizer: str | None = None
 
 
 def _import_paths() -> list[Path]:
@@ -46,6 +54,7 @@ def root_of_ours() -> Path:
 
 
 _CACHE = "/cache"
+SANITIZER = "/sanitizer"
 _EMPTY_BYTES = "262144"
 """What a folder that only holds mounts may take."""
 _COMPILER = ("/usr/bin", "/usr/libexec", "/usr/include", "/etc/alternatives")
@@ -71,6 +80,7 @@ def mounts_of(
     mounts = [(str(p), str(p)) for p in seen if p.exists()] + cache
     mounts += [("", str(place)) for place in places()]
     mounts += [(str(entry), str(entry)) for entry in entries(packages)]
+    mounts += [(gpu.sanitizer, SANITIZER)] if gpu is not None and gpu.sanitizer is not None else []
     return mounts + [(str(root_of_ours() / module), f"/proctor/{module}") for module in modules]
 
 

@@ -13,6 +13,7 @@ from bot.verify import cpus
 from bot.verify.alone import alone_with
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, Drawer
+from bot.verify.mounts import GpuAccess
 from bot.verify.sandbox import Kind
 
 
@@ -91,6 +92,18 @@ def turn_on(device: Device, say: Callable[[str], None]) -> Iterator[None]:
 
     with alone_with(cuda.access().uuid, say):
         yield
+
+
+def gpu_access() -> GpuAccess:
+    """What a sandbox must see of the GPU.
+
+    Raises:
+        InfrastructureError: there is none that can be used.
+    """
+    with _extra():
+        from bot.verify.device import cuda  # noqa: PLC0415 - as above
+
+    return cuda.access()
 
 
 def gpu_facts(device: Device) -> Gpu | None:
