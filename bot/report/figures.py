@@ -45,8 +45,11 @@ def percent(fraction: float | None) -> str:
 
 
 def signed(fraction: float | None) -> str:
-    """`−0.6 %` from −0.006."""
-    return MISSING if fraction is None else f"{'−' if fraction < 0 else '+'}{percent(abs(fraction))}"
+    """`−0.6 %` from −0.006; what a float's last places leave of nothing is nothing."""
+    if fraction is None:
+        return MISSING
+    kept = round(fraction, 6)
+    return f"{'−' if kept < 0 else '+'}{percent(abs(kept))}"
 
 
 def within(fraction: float | None) -> str:

@@ -67,7 +67,7 @@ def test_odd_numbers_are_still_written(value, written):
     assert figures.significant(value) == written
 
 
-@pytest.mark.parametrize(("value", "written"), [(-0.006, "−0.60 %"), (0.051, "+5.1 %"), (0.0, "+0 %"), (None, "–")])
+@pytest.mark.parametrize(("value", "written"), [(-0.006, "−0.60 %"), (0.051, "+5.1 %"), (-2e-16, "+0 %"), (None, "–")])
 def test_a_distance_has_its_sign(value, written):
     assert figures.signed(value) == written
 
