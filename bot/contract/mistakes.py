@@ -44,9 +44,26 @@ def written(path: Path) -> str:
 
 
 def mistakes_of(error: ValidationError, document: Any) -> list[Mistake]:
-    """All mistakes in `document`, each once."""
+    """All mistakes in `document`, each once. Of what holds a place to be decided nothing else is said."""
     found = [_Finding.read(item, document) for item in error.errors(include_url=False, include_input=False)]
-    return list(dict.fromkeys(finding.mistake() for finding in _best(found, 0)))
+    undecided = list(_undecided(document))
+    around = {mistake.path[:length] for mistake in undecided for length in range(len(mistake.path) + 1)}
+    mistakes = dict.fromkeys(finding.mistake() for finding in _best(found, 0))
+    return [*undecided, *(mistake for mistake in mistakes if mistake.path not in around)]
+
+
+def _undecided(document: Any) -> Iterator[Mistake]:
+    """Places that a person must decide, in their order. What YAML's aliases hold many times is looked into once."""
+    left: list[tuple[Path, Any]] = [((), document)]
+    seen: set[int] = set()
+    while left:
+        path, held = left.pop()
+        if isinstance(held, Undecided):
+            yield Mistake(path, f"to be decided: {held.text}")
+        elif isinstance(held, dict | list) and id(held) not in seen:
+            seen.add(id(held))
+            entries = list(held.items() if isinstance(held, dict) else enumerate(held))
+            left += [((*path, key), value) for key, value in reversed(entries)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +85,7 @@ class _Finding:
             real.append(known)
         if item["type"] == "missing" and real:
             real[-1] = True
-        told = f"to be decided: {cursor.text}" if isinstance(cursor, Undecided) else item["msg"]
-        return cls(tuple(item["loc"]), tuple(real), told.removeprefix("Value error, "))
+        return cls(tuple(item["loc"]), tuple(real), item["msg"].removeprefix("Value error, "))
 
     def mistake(self) -> Mistake:
         return Mistake(tuple(p for p, real in zip(self.location, self.real, strict=True) if real), self.reason)

@@ -90,6 +90,23 @@ GDN = _described(
     {"output": "bfloat16 total heads_v size", "new_state": "float32 sequences heads_v size size"},
 )
 
+GDN_DECODE = _described(
+    "gdn_decode_qk4_v8_d128_k_last",
+    {"batch": None, "one": 1, "heads_q": 4, "heads_k": 4, "heads_v": 8, "size": 128},
+    {
+        "q": "bfloat16 batch one heads_q size",
+        "k": "bfloat16 batch one heads_k size",
+        "v": "bfloat16 batch one heads_v size",
+        "state": "float32 batch heads_v size size?",
+        "A_log": "float32 heads_v",
+        "a": "bfloat16 batch one heads_v",
+        "dt_bias": "float32 heads_v",
+        "b": "bfloat16 batch one heads_v",
+        "scale": "float32",
+    },
+    {"output": "bfloat16 batch one heads_v size", "new_state": "float32 batch heads_v size size"},
+)
+
 MOE = _described(
     "moe_fp8_block_scale_ds_routing_topk8_ng8_kg4_e32_h7168_i2048",
     {
@@ -157,6 +174,7 @@ INDEXER = _described(
 
 PUBLIC: list[tuple[Json, str]] = [
     (GDN, "gdn_prefill"),
+    (GDN_DECODE, "gdn_decode"),
     (MOE, "moe_fp8_block_scale"),
     (DSA, "dsa_sparse_attention"),
     (INDEXER, "dsa_topk_indexer"),

@@ -1,9 +1,15 @@
 """The draft of a contract that a definition gives: what follows is written down, what a person decides is refused."""
 
+import copy
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from bot import cli
 from bot.contract.interchange.draft import WORKLOADS, draft, suggested_name
@@ -102,6 +108,46 @@ def test_a_public_operator_becomes_a_draft_that_lacks_decisions_alone(tmp_path: 
     found = undecided(write_new(tmp_path, suggested, drafted(document, name=suggested)))
     assert set(found) >= {*PEOPLES, "workloads"}
     assert ("outputs.topk_indices.compare" in found) == (name == "dsa_topk_indexer"), "ids are not near to each other"
+
+
+def places(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """Paths of everything in a document."""
+    for key in document if isinstance(document, dict) else range(len(document) if isinstance(document, list) else 0):
+        yield (*path, key)
+        yield from places(document[key], (*path, key))
+
+
+NAMES = st.sampled_from(["tokens", "width", "seqs", "len_offsets", "on", "null", "yes", "lambda", "x", "é", "`a`\n#"])
+PIECES = st.one_of(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | NAMES,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+        max_leaves=6,
+    ),
+    st.sampled_from([{"type": "var"}, {"type": "const", "value": 3}, {"shape": ["width"], "dtype": "uint8"}]),
+    st.sampled_from(["int32", "float16", "tokens == offsets[-1]", "seqs == len_offsets + 1", "width == seqs + 1"]),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(document=st.sampled_from([RAGGED, *(each for each, _ in PUBLIC)]), data=st.data())
+def test_a_definition_with_anything_anywhere_is_refused_or_drafted(tmp_path: Path, document: Json, data: st.DataObject):
+    path = data.draw(st.sampled_from(sorted(places(document), key=str)))
+    spoilt = copy.deepcopy(document)
+    held: Any = spoilt
+    for key in path[:-1]:
+        held = held[key]
+    held[path[-1]] = data.draw(PIECES)
+    try:
+        definition = read_definition(text(spoilt), "definition.json")
+    except DataError:
+        return
+    assert NAME.fullmatch(suggested_name(definition))
+    folder = write_new(Path(tempfile.mkdtemp(dir=tmp_path)), "toy", draft(definition, [], "toy"))
+    compile((folder / "oracle.py").read_text(encoding="utf-8"), "oracle.py", "exec")
+    with pytest.raises(DataError) as caught:
+        load_contract(folder.parent, folder.name)
+    assert {problem.path for problem in caught.value.problems} >= set(PEOPLES)
 
 
 CONSTRAINTS = {

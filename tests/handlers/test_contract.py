@@ -403,3 +403,24 @@ def test_a_check_tells_its_steps_and_can_be_repeated(project: Project) -> None:
         "controls/no_mean.py",
         "controls/offset_ignored.py",
     ]
+
+
+def test_what_is_to_be_decided_is_all_that_is_said_of_what_holds_it(project: Project):
+    spoil(
+        project,
+        ("mean: {between: [4.0, 8.0]}", 'mean: {between: [4.0, !decide "how far"]}'),
+        ("  x: {kind: normal, std: 1.0}", '  x: {kind: !decide "which family", std: 1.0}'),
+        ("max: 8}", 'max: !decide "how many heads"}'),
+    )
+    assert read(project) == [
+        ("axes.H.max", "to be decided: how many heads"),
+        ("draws.x.kind", "to be decided: which family"),
+        ("regimes.shifted.draws.x.mean.between[1]", "to be decided: how far"),
+    ]
+
+
+def test_what_a_document_holds_a_million_times_is_looked_into_once(project: Project):
+    nine = "".join(f", &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30))
+    path = project.contracts / "center" / "contract.yaml"
+    path.write_text(path.read_text(encoding="utf-8") + f"x: [&l0 [a]{nine}]\n", encoding="utf-8")
+    assert read(project) == [("x", "Extra inputs are not permitted")]

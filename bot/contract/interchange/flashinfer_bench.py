@@ -34,7 +34,7 @@ _DIGITS = 20
 _LARGEST = 2**53
 """Beyond it two readers of JSON no longer agree about a number."""
 _PLUS = re.compile(r" *(\w+) *={1,2} *(\w+) *\+ *(\d{1,6}) *", re.ASCII)
-_RUN = re.compile(r"^(async )?def run *\(", re.MULTILINE)
+_RUN = re.compile(r"^def +run *\(", re.MULTILINE)
 
 
 def _held(dtype: str) -> str:
