@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from bot import cli
 from bot.contract.interchange.draft import WORKLOADS, draft, suggested_name
 from bot.contract.interchange.flashinfer_bench import DEFINITION_LIMIT, read_definition, read_workloads
-from bot.contract.load import load_contract, parse_yaml
+from bot.contract.load import dump_yaml, load_contract, parse_yaml
 from bot.contract.mistakes import Undecided
 from bot.contract.new import NAME, write_new
 from bot.errors import DataError
@@ -108,6 +108,40 @@ def test_a_public_operator_becomes_a_draft_that_lacks_decisions_alone(tmp_path: 
     found = undecided(write_new(tmp_path, suggested, drafted(document, name=suggested)))
     assert set(found) >= {*PEOPLES, "workloads"}
     assert ("outputs.topk_indices.compare" in found) == (name == "dsa_topk_indexer"), "ids are not near to each other"
+
+
+def test_a_draft_with_its_decisions_is_the_contract_that_people_would_have_written(tmp_path: Path):
+    """The small contract that the verifier's tests are held with, described by a definition, and what that lacks."""
+    document = changed(
+        RAGGED,
+        ("axes", {"T": {"type": "var"}, "N": {"type": "var"}, "L": {"type": "var"}, "H": {"type": "var"}}),
+        ("axes.D", {"type": "const", "value": 64}),
+        ("constraints", ["L == N + 1", "T == cu_seqlens[-1].item()"]),
+        (
+            "inputs",
+            {
+                "x": {"shape": ["T", "H", "D"], "dtype": "bfloat16"},
+                "offset": {"shape": ["N", "D"], "dtype": "float32", "optional": True},
+                "scale": {"shape": None, "dtype": "float32"},
+                "cu_seqlens": {"shape": ["L"], "dtype": "int64"},
+            },
+        ),
+        ("outputs.y", {"shape": ["T", "H", "D"], "dtype": "bfloat16"}),
+    )
+    wanted = load_contract(CENTER.parent, "center").contract
+    written = parse_yaml((CENTER / "contract.yaml").read_text(encoding="utf-8"), "contract.yaml")
+    found = contract(document, line(inputs={"scale": {"type": "scalar", "value": 1}}, T=512, N=3, L=4, H=4))
+    found["axes"]["lengths"]["max_length"] = 4096
+    found["axes"]["H"]["max"] = 8
+    found["inputs"]["scale"] |= {"low": 0.5, "high": 2.0}
+    found["outputs"]["y"]["groups"] = ["H"]
+    decided = {key: written[key] for key in written if key not in {"axes", "inputs", "outputs"}}
+    folder = shutil.copytree(CENTER, tmp_path / "center")
+    held = {key: value for key, value in (found | decided).items() if not isinstance(value, Undecided)}
+    (folder / "contract.yaml").write_text(dump_yaml(held, flow=True), encoding="utf-8")
+    made = load_contract(tmp_path, "center").contract
+    assert list(made.inputs) == list(wanted.inputs)
+    assert made == wanted
 
 
 def places(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
