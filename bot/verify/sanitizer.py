@@ -84,7 +84,7 @@ def find_sanitizer(toolkits: Sequence[str] = TOOLKITS) -> str:
     # What a toolkit has in bin/ only starts the program, which is in a folder beside that one.
     roots = [Path(on_path).resolve().parents[1]] if on_path else []
     for folder in (root / "compute-sanitizer" for root in (*roots, *map(Path, toolkits))):
-        if (folder / "compute-sanitizer").is_file() and any(folder.glob("libsanitizer-collection.so*")):
+        if (folder / "compute-sanitizer").is_file() and any(folder.glob("libsanitizer*.so*")):
             return str(folder.resolve())
     raise InfrastructureError(
         f"compute-sanitizer is missing: it is neither on the PATH nor in {', '.join(toolkits)}. "
