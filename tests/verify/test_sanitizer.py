@@ -4,11 +4,13 @@ Reports here are written after the tool's manual; what stands in for the tool st
 writes one. The real tool is asked where there is a GPU.
 """
 
+import io
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from bot import cli
 from bot.contract.load import load_contract
@@ -16,6 +18,7 @@ from bot.errors import InfrastructureError, UsageError
 from bot.handlers.project import SOURCE_LIMIT
 from bot.handlers.sanitizer import exit_code
 from bot.launch import sanitize
+from bot.report.sanitizer import print_sanitized
 from bot.sanitizer import Sanitation, Sanitized, Tool, Watching
 from bot.verify.artefacts import CASES, RAISED, REPORT, Asked, Place, Watch
 from bot.verify.mounts import GpuAccess
@@ -121,6 +124,23 @@ def found(*outcomes: str) -> Sanitized:
 )
 def test_errors_count_more_than_what_is_not_known(outcomes: tuple[str, ...], code: int) -> None:
     assert exit_code(found(*outcomes)) == code
+
+
+def test_a_report_is_shown_as_text_and_said_to_decide_nothing() -> None:
+    shown = io.StringIO()
+    lines = ["Invalid __global__ read of size 2 bytes", "at [red]scale[/red]\x1b[2J+0x10"]
+    watched = [
+        Watching(tool="memcheck", outcome="errors", errors=64, lines=lines, seconds=12.4),
+        Watching(tool="racecheck", outcome="clean", errors=0, seconds=9.6),
+    ]
+    print_sanitized("x.py", Sanitized(cases=["a", "b"], left_out=3, watched=watched), Console(file=shown, width=120))
+    told = shown.getvalue()
+    assert "x.py on 2 small cases, 3 larger ones left out" in told
+    assert "memcheck found errors (64) · 12 s" in told
+    assert "racecheck found nothing · 10 s" in told
+    assert "at [red]scale[/red]" in told
+    assert "\x1b" not in told
+    assert "no part of a verdict" in told
 
 
 def test_without_the_tool_the_owner_of_the_machine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
