@@ -355,7 +355,7 @@ def _rounds(cell: Cell) -> list[list[float]]:
     """Log ratios of each round against the lower of the bar's clean and interleaved time.
 
     When the bar was faster alone than beside the candidate, every ratio of the cell is scaled by clean median ÷
-    interleaved median: a candidate gains nothing by slowing its neighbour down.
+    interleaved median: a candidate gains nothing by slowing its neighbour down, in all calls or in fewer than half.
     """
     scale = _scale(cell)
     return [stats.log_ratios(one.baseline_ns, one.candidate_ns, scale) for one in cell.rounds]

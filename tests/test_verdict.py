@@ -6,7 +6,7 @@ import statistics
 
 import pytest
 
-from bot.evaluation import BaselineState, BaselineTime, ControlResult, Evaluation
+from bot.evaluation import BaselineState, BaselineTime, ControlResult, Evaluation, Round
 from bot.verdict import ACCEPTED, Kind, Verdict, decide
 from tests.report.builders import (
     BASE_NS,
@@ -32,6 +32,10 @@ def with_cells(*made, scored: list[str] | None = None) -> Evaluation:
 
 def with_environment(**fields) -> Evaluation:
     return evaluation(environment=evaluation().environment.model_copy(update=fields))
+
+
+def rounds(bar: list[int], candidate: list[int]) -> Round:
+    return Round(first="candidate", candidate_ns=candidate, baseline_ns=bar)
 
 
 def text(verdict: Verdict) -> str:
@@ -307,6 +311,22 @@ def test_the_bar_is_the_lower_of_its_clean_and_interleaved_time():
     assert scaled.speedup is not None
     assert scaled.speedup.mid == pytest.approx(plain.speedup.mid / 2, rel=0.01)
     assert scaled.kind is Kind.SLOWER
+
+
+def test_slowing_the_bar_down_in_some_calls_gains_nothing():
+    """In each round three of seven calls take ten times as long: the median is that of the upper honest ones, and what
+    it is above the bar's time alone is taken off."""
+    honest = [100, 103, 97, 101, 104, 98, 99]
+    slowed = [1000, 103, 1000, 101, 104, 1000, 99]
+    alone = [BaselineTime(baseline="token_loop", clean_ns=honest)]
+    equal, cheated = (
+        decide([with_cells(cell(baselines=alone, bar="token_loop", rounds=[rounds(bar, honest)] * 2))])
+        for bar in (honest, slowed)
+    )
+    assert equal.speedup is not None
+    assert cheated.speedup is not None
+    assert cheated.speedup.mid <= equal.speedup.mid
+    assert cheated.kind is equal.kind is Kind.NO_GAIN
 
 
 def test_a_slower_clean_time_gains_nothing():

@@ -240,7 +240,7 @@ class Exam:
     def baseline_worker(self, kernel: Kernel) -> Worker:
         """A worker for a baseline. One of the contract's sees the package that it requires, and on a GPU finds what its
         compilers made before: to tune themselves anew takes some of them minutes."""
-        declared = next((baseline for known, baseline in self.baselines_planned if known is kernel), None)
+        declared = next((baseline for known, baseline in self.baselines_planned if known == kernel), None)
         requires = None if declared is None else declared.requires
         if declared is None or (self.device == "cpu" and requires is None):
             return self.worker()

@@ -12,7 +12,7 @@ import torch
 from bot.contract.load import load_contract
 from bot.contract.schema import Requires, TensorInput
 from bot.errors import InfrastructureError
-from bot.evaluation import Gpu, Job
+from bot.evaluation import Gpu, Job, Round
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, HOST_ELEMENTS
 from bot.verify.compare import _order
@@ -23,7 +23,7 @@ from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
 from bot.verify.plan import plan_checks
 from bot.verify.stages.baselines import missing_here
-from bot.verify.stages.timing import another, disturbed
+from bot.verify.stages.timing import _measured, _state, company, disturbed
 from bot.verify.start import start_worker
 from tests.sandbox.conftest import everything
 
@@ -110,34 +110,36 @@ def test_rows_are_ordered_alike_on_both_devices() -> None:
     assert np.array_equal(by_value[by_group].numpy(), _order(rows, group))
 
 
-def test_a_call_beside_somebody_else_does_not_count() -> None:
-    quiet = [(510_000, 512_000), (508_000, 530_000), (514_000, 511_000)]
-    assert disturbed(quiet, 512_000) == set()
-    assert disturbed([*quiet, (511_000, 900_000)], 512_000) == {3}
-    assert disturbed([(0, 0), (0, 0)], 0) == set()
-    assert disturbed([], 512_000) == set()
+QUIET = [(510_000, 512_000), (508_000, 530_000), (514_000, 511_000)]
+
+
+def test_a_call_beside_somebody_else_is_told() -> None:
+    assert disturbed(QUIET, 512_000) == []
+    assert company(QUIET, 512_000) == ""
+    late = (511_000, 900_000)
+    assert disturbed([*QUIET, late], 512_000) == [late]
+    assert company([*QUIET, late], 512_000).endswith(
+        "before 1 of 4 pairs of calls: emptying its cache took up to 0.90 ms, 0.51 when idle"
+    )
+    assert disturbed([(0, 0), (0, 0)], 0) == []
+    assert disturbed([], 512_000) == []
 
 
 def test_a_device_that_is_kept_busy_all_along_is_not_the_usual_one() -> None:
-    assert disturbed([(900_000, 910_000)] * 5, 512_000) == {0, 1, 2, 3, 4}
+    assert len(disturbed([(900_000, 910_000)] * 5, 512_000)) == 5
 
 
-def test_a_burst_is_made_up_for_and_steady_company_is_not():
-    quiet, loud = (500_000, 510_000), (900_000, 500_000)
-
-    def timed(order: list[tuple[int, int]]) -> int:
-        """How many pairs are timed where each next one is the next of these, the last for ever."""
-        taken: list[tuple[int, int]] = []
-        while another(taken, 512_000, 7):
-            taken.append(order[min(len(taken), len(order) - 1)])
-        return len(taken)
-
-    assert timed([quiet]) == 7
-    assert timed([loud, quiet]) == 7
-    assert timed([loud, loud, quiet]) == 8
-    assert timed([loud, loud, loud, quiet]) == 12
-    assert timed([loud]) == 14
-    assert timed([loud, loud, loud, loud, quiet]) == 14
+@pytest.mark.parametrize(("late", "state"), [(0, "resolved"), (7, "resolved"), (8, "invalid")])
+def test_a_cell_bears_company_before_half_of_its_calls(late: int, state: str) -> None:
+    held = exam("rmsnorm")
+    held.flush_ns = 512_000
+    cell = _measured(held, *held.scored()[0])
+    cell.flushes_ns = [(900_000, 510_000)] * late + [(510_000, 510_000)] * (14 - late)
+    times = [5_000_000] * 7
+    cell.rounds = [Round(first="candidate", candidate_ns=times, baseline_ns=times)] * 2
+    found, note = _state(held, cell)
+    assert found == state
+    assert (f"{late} of 14" in note) is bool(late)
 
 
 def test_a_baseline_says_what_it_lacks() -> None:

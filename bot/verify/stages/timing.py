@@ -36,9 +36,10 @@ RESOLUTION_NS: dict[Device, int] = {"cpu": 1_000_000, "cuda": 0}
 time (verdict.py), however short the cell."""
 
 DISTURBED_NS = 250_000
-LOST_SHARE = 0.25
-"""A cell that loses more of its calls than this was not measured. No more is made up for by other calls: who disturbs
-the device chooses which of its calls count."""
+DISTURBED_SHARE = 0.5
+"""A cell in which more of its calls had company than this was not measured: medians do not bear more. All others count,
+those with company too: a candidate that can make company would else choose which of its calls count. It gains nothing
+by it: its own calls get slower, and the bar's time is never more than what it is alone."""
 
 
 @dataclass
@@ -54,8 +55,7 @@ class _Measured:
     claimed_ns: list[int] = field(default_factory=list)
     unchecked: list["_Pair"] = field(default_factory=list)
     host_bound: set[Literal["candidate", "baseline"]] = field(default_factory=set)
-    timed: int = 0
-    lost: int = 0
+    flushes_ns: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +139,7 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             cell = cells[place]
             exam.progress("timing", done + finished, cell.recipe.name)
             cases = drawn.get(cell.recipe.name) or _cases(exam, cell, number)
-            pairs = _timed(exam, cell, cases, candidate, baseline, number)
-            _keep(cell, pairs, pair.first, exam.flush_ns)
+            _keep(cell, _timed(cell, cases, candidate, baseline, number), pair.first)
             if exam.device != "cpu":
                 _check_all(exam, [cell])
     return len(cells)
@@ -162,18 +161,12 @@ def timed_stream(exam: Exam, recipe: Recipe) -> Stream:
     return exam.root.child("timing", recipe.name)
 
 
-def _timed(
-    exam: Exam, cell: _Measured, cases: list[Case], candidate: Worker, baseline: Worker, number: int
-) -> list[_Pair]:
-    """All calls of one cell in one round, and up to as many again while too many of them were disturbed. No oracle runs
-    meanwhile."""
+def _timed(cell: _Measured, cases: list[Case], candidate: Worker, baseline: Worker, number: int) -> list[_Pair]:
+    """All calls of one cell in one round. No oracle runs meanwhile."""
     stream = cell.stream.child(number)
     slots = {True: _slots(cell, candidate, ours=True), False: _slots(cell, baseline, ours=False)}
     taken: list[_Pair] = []
-    while len(taken) < WARM_UPS or another(_flushes(taken[WARM_UPS:]), exam.flush_ns, PAIRS[exam.job.mode]):
-        call = len(taken)
-        planned = call < len(cases)
-        case = cases[call] if planned else timed_case(exam, cell.recipe, number, call)
+    for call, case in enumerate(cases):
         # A B B A: drift within a pair cancels over two pairs.
         turns = (True, False) if call % 4 in {0, 3} else (False, True)
         answers: dict[bool, Answered] = {}
@@ -182,8 +175,7 @@ def _timed(
             slot = slots[ours][call % 2]
             answer = worker.call(slot, case, stream.child("call", call, str(ours)))
             answers[ours] = _answered(answer, cell, ours=ours)
-        secret = (number, call) in cell.secret if planned else _drawn(stream.child("full", call), exam.device)
-        taken.append(_Pair(case, answers[True], answers[False], f"{number}/{call}", secret))
+        taken.append(_Pair(case, answers[True], answers[False], f"{number}/{call}", (number, call) in cell.secret))
     for ours, worker in ((True, candidate), (False, baseline)):
         for slot in slots[ours]:
             failed = worker.release(slot)
@@ -193,50 +185,42 @@ def _timed(
     return taken
 
 
-def _drawn(stream: Stream, device: Device) -> bool:
-    """Whether a call that was not planned is compared in full."""
-    return bool(stream.below(round(1 / FULL_SHARE[device]))[0] == 0)
-
-
-def another(flushes: Sequence[tuple[int, int]], quiet_ns: int, planned: int) -> bool:
-    """Whether a round's cell needs one more pair of calls: up to what was planned, and as many again while too many of
-    them were disturbed. `flushes`: of each pair that was timed."""
-    taken = len(flushes)
-    return taken < planned or (taken < 2 * planned and len(disturbed(flushes, quiet_ns)) > LOST_SHARE * taken)
-
-
-def _flushes(pairs: Sequence[_Pair]) -> list[tuple[int, int]]:
-    return [(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in pairs]
-
-
-def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "baseline"], quiet_ns: int) -> None:
+def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "baseline"]) -> None:
     cell.unchecked += pairs
     timed = pairs[WARM_UPS:]
-    lost = disturbed(_flushes(timed), quiet_ns)
-    counted = [pair for number, pair in enumerate(timed) if number not in lost]
-    cell.timed += len(timed)
-    cell.lost += len(lost)
-    cell.claimed_ns += [pair.candidate.claimed_ns for pair in counted]
-    cell.host_bound |= {"candidate"} if any(pair.candidate.host_bound for pair in counted) else set()
-    cell.host_bound |= {"baseline"} if any(pair.baseline.host_bound for pair in counted) else set()
-    if not counted:
-        return  # The cell is invalid: it lost more than it may.
+    cell.flushes_ns += [(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in timed]
+    cell.claimed_ns += [pair.candidate.claimed_ns for pair in timed]
+    cell.host_bound |= {"candidate"} if any(pair.candidate.host_bound for pair in timed) else set()
+    cell.host_bound |= {"baseline"} if any(pair.baseline.host_bound for pair in timed) else set()
     cell.rounds.append(
         Round(
             first=first,
-            candidate_ns=[pair.candidate.envelope_ns for pair in counted],
-            baseline_ns=[pair.baseline.envelope_ns for pair in counted],
+            candidate_ns=[pair.candidate.envelope_ns for pair in timed],
+            baseline_ns=[pair.baseline.envelope_ns for pair in timed],
         )
     )
 
 
-def disturbed(flushes: Sequence[tuple[int, int]], quiet_ns: int) -> set[int]:
-    """The pairs of calls before which something else was at work on the device: what empties its cache takes 0.51 to
-    0.64 ms of the host's time, from least to 95th percentile, unless it must take turns, and for a turn the device
-    changes twice between processes, 0.15 ms each. `quiet_ns` is from before candidate code was loaded: one that keeps
-    the device busy all along would make its own times the usual ones.
+def disturbed(flushes_ns: Sequence[tuple[int, int]], quiet_ns: int) -> list[tuple[int, int]]:
+    """The pairs of calls before which something else was at work on the device.
+
+    What empties the cache takes 0.51 to 0.64 ms of the host's time, from least to 95th percentile, unless it must take
+    turns, and for a turn the device changes twice between processes, 0.15 ms each. `quiet_ns` is from before candidate
+    code was loaded: one that keeps the device busy all along would make its own times the usual ones.
     """
-    return {number for number, pair in enumerate(flushes) if quiet_ns and max(pair) > quiet_ns + DISTURBED_NS}
+    return [pair for pair in flushes_ns if quiet_ns and max(pair) > quiet_ns + DISTURBED_NS]
+
+
+def company(flushes_ns: Sequence[tuple[int, int]], quiet_ns: int) -> str:
+    """What is to be said of them; nothing if there are none."""
+    late = disturbed(flushes_ns, quiet_ns)
+    if not late:
+        return ""
+    longest = max(max(pair) for pair in late) / 1e6
+    return (
+        f"something else was at work on the device before {len(late)} of {len(flushes_ns)} pairs of calls: emptying "
+        f"its cache took up to {longest:.2f} ms, {quiet_ns / 1e6:.2f} when idle"
+    )
 
 
 def _slots(cell: _Measured, worker: Worker, *, ours: bool) -> list[Slot]:
@@ -317,14 +301,14 @@ def _floor(exam: Exam, recipe: Recipe) -> int | None:
 
 
 def _state(exam: Exam, cell: _Measured) -> tuple[Literal["resolved", "unresolved", "invalid"], str]:
-    """Whether its times tell anything, and why not."""
-    times = [t for r in cell.rounds for t in r.candidate_ns]
-    if cell.lost > LOST_SHARE * cell.timed or not times:
-        return "invalid", f"something else was at work on the device before {cell.lost} of {cell.timed} pairs of calls"
-    median = statistics.median(times)
+    """Whether its times tell anything, and why not, or what should be known of them."""
+    note = company(cell.flushes_ns, exam.flush_ns)
+    if len(disturbed(cell.flushes_ns, exam.flush_ns)) > DISTURBED_SHARE * len(cell.flushes_ns):
+        return "invalid", note
+    median = statistics.median(t for r in cell.rounds for t in r.candidate_ns)
     least = RESOLUTION_NS[exam.device]
     if median >= least:
-        return "resolved", ""
+        return "resolved", note
     return "unresolved", f"median {median / 1e6:.3f} ms, and the clock resolves {least / 1e6:.3f} ms"
 
 
