@@ -374,7 +374,7 @@ class Gpu(Frozen):
 
 
 class Environment(Frozen):
-    """The machine and versions the times belong to."""
+    """The machine and versions the times belong to. `packages`: what a candidate or a baseline may use beside torch."""
 
     device: str
     architecture: str
@@ -384,6 +384,7 @@ class Environment(Frozen):
     torch: str
     system: str
     sandbox: Literal["bubblewrap", "none"]
+    packages: dict[str, str] = {}
     gpu: Gpu | None = None
 
 

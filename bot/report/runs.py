@@ -147,6 +147,7 @@ def _conditions(run: Evaluation) -> dict[str, str]:
         "threads a worker": str(machine.worker_threads),
         "Python": machine.python,
         "torch": machine.torch,
+        **machine.packages,
         "system": machine.system,
         "sandbox": machine.sandbox,
         "judge": run.judge_digest[:7],

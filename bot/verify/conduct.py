@@ -23,6 +23,7 @@ from bot.verify.counterexample import save
 from bot.verify.exam import Exam, Outcome, Step, Watch
 from bot.verify.memory import keep_freed
 from bot.verify.oracle import load_oracle
+from bot.verify.packages import versions
 from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, plan_turns, rounds_of
 from bot.verify.stages.answers import MIXED, questions, relations, smoke
 from bot.verify.stages.baselines import planned_baselines, screen_baselines
@@ -253,6 +254,8 @@ def _step(exam: Exam, names: tuple[StageName, ...], step: Step, refusal: Refusal
 
 
 def _environment(exam: Exam) -> Environment:
+    required = [baseline.requires for baseline in exam.contract.baselines if baseline.requires]
+    others = {*exam.contract.may_use, *(needs.distribution or needs.module for needs in required)}
     return Environment(
         device=_cpu_name() if exam.device == "cpu" else torch.cuda.get_device_name(),
         architecture=exam.gpu.capability if exam.gpu else platform.machine(),
@@ -262,6 +265,7 @@ def _environment(exam: Exam) -> Environment:
         torch=torch.__version__,
         system=f"{platform.system()} {platform.release()}",
         sandbox=exam.job.sandbox,
+        packages=versions(others),
         gpu=exam.gpu,
     )
 

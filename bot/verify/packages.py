@@ -2,11 +2,12 @@
 names. What is not mounted cannot be imported, so that `may_use` is a fact and not a rule.
 """
 
+import contextlib
 import functools
 import importlib.metadata
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,17 @@ from packaging.utils import canonicalize_name
 BASE = ("torch", "numpy", "triton", "nvidia-cutlass-dsl", "cuda-bindings", "pydantic", "packaging")
 """Distributions that every worker sees, those that are installed, with all that they require: what kernels are written
 in, and what our own half of a worker needs."""
+TOLD = ("numpy", "triton", "nvidia-cutlass-dsl", "cuda-bindings")
+"""Of these, what times may depend on; torch is told by itself."""
+
+
+def versions(extra: Iterable[str]) -> dict[str, str]:
+    """Versions of what kernels are written in and of `extra`, by distribution, those that are installed."""
+    found = {}
+    for name in sorted({*TOLD, *extra}):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def site_packages() -> Path:

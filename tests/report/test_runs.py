@@ -131,6 +131,11 @@ def test_conditions_that_differ_are_named_of_a_run_inside_the_noise_too(changed,
     assert second.against == 1
 
 
+def test_a_library_that_is_another_is_named():
+    one, two = (on(evaluation(), packages={"triton": version, "numpy": "2.4"}) for version in ("3.6.0", "3.7.0"))
+    assert rows(one, two)[1].differs == [Difference("triton", "3.6.0", "3.7.0")]
+
+
 def test_what_held_the_clock_back_and_who_else_was_there_is_named_and_a_degree_more_is_not():
     busy = QUIET.model_copy(update={"celsius": 39, "throttled": ["sw_power"], "foreign_processes": 2})
     again = on(simulated(1), gpu=GPU.model_copy(update={"before": busy, "bytes_per_second": 4.16e12}))

@@ -5,7 +5,7 @@ import importlib.metadata
 import pytest
 
 from bot.verify.calls import Answered, Failure, Worker
-from bot.verify.packages import entries, places, site_packages
+from bot.verify.packages import entries, places, site_packages, versions
 from bot.verify.philox import Stream
 from tests.sandbox.conftest import case, everything
 
@@ -57,3 +57,11 @@ def test_a_package_that_the_contract_names_comes_with_what_it_requires(contract)
 
 def test_a_name_of_nothing_that_is_installed_adds_nothing() -> None:
     assert entries(frozenset({"no-such-distribution"})) == entries(frozenset())
+
+
+def test_versions_are_those_of_what_is_installed():
+    found = versions(["packaging", "nothing-of-this-name"])
+    assert found["packaging"] == importlib.metadata.version("packaging")
+    assert found["numpy"] == importlib.metadata.version("numpy")
+    assert "nothing-of-this-name" not in found
+    assert "torch" not in found
