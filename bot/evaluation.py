@@ -436,13 +436,13 @@ class Evaluation(Frozen):
         return digest.of_document(_told(self.model_dump(mode="json")))
 
 
-_ADDED = frozenset({"workload", "shard", "host_bound"})
+_ADDED = frozenset({"workload", "shard", "host_bound", "packages"})
 """Fields that evaluations of before do not have: saying nothing, they do not change a digest that reports print."""
 
 
 def _told(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _told(v) for k, v in value.items() if k not in _ADDED or v not in (None, [])}
+        return {k: _told(v) for k, v in value.items() if k not in _ADDED or v not in (None, [], {})}
     return [_told(item) for item in value] if isinstance(value, list) else value
 
 
