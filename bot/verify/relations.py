@@ -110,25 +110,37 @@ def _split(
 def _alone(
     contract: Contract, _: Relation, case: Case, stream: Stream, call: Call
 ) -> tuple[Case, Steps, Outputs] | Failure:
-    """A secret sequence, the longest or another that is not empty, without the others."""
+    """A secret sequence without the others, and so the longest of them: of a sequence of one token there may be nothing
+    that could be wrong."""
     ragged, lengths = _lengths(contract, case)
     filled = [i for i, n in enumerate(lengths) if n] or [0]
     # Mostly not the first: what leaks forwards, as a state does, cannot reach that one.
     later = filled[1:] if len(filled) > 1 and stream.child("later").below(4)[0] else filled
-    number = later[int(stream.child("sequence").below(len(later))[0])]
-    start = sum(lengths[:number])
-    tokens = np.arange(start, start + lengths[number])
-    one = _cut(contract, case, ragged, [lengths[number]], tokens, sequences=np.array([number]))
-    answer = call(one, "alone")
-    if isinstance(answer, Failure):
-        return answer
+    picked = [later[int(stream.child("sequence").below(len(later))[0])]]
+    picked += [n for n in [max(later, key=lengths.__getitem__)] if n not in picked]
+    starts = np.cumsum([0, *lengths])
+    tokens = [np.arange(starts[n], starts[n + 1]) for n in picked]
+    answers: list[Outputs] = []
+    for way, number, own in zip(("alone", "the longest alone"), picked, tokens, strict=False):
+        answer = call(_cut(contract, case, ragged, [len(own)], own, sequences=np.array([number])), way)
+        if isinstance(answer, Failure):
+            return answer
+        answers.append(_tensors(contract, answer))
     steps: dict[str, Tensor | None] = {}
     for name, axis in contract.axes.items():
         if isinstance(axis, TotalAxis) and axis.total_of == ragged:
-            steps[name] = torch.from_numpy(tokens)
+            steps[name] = torch.from_numpy(np.concatenate(tokens))
         if isinstance(axis, CountAxis) and axis.count_of == ragged:
-            steps[name] = torch.tensor([number])
-    return one, steps, _tensors(contract, answer)
+            steps[name] = torch.tensor(picked)
+    both = _cut(
+        contract, case, ragged, [len(own) for own in tokens], np.concatenate(tokens), sequences=np.array(picked)
+    )
+    outputs = {}
+    for name, spec in contract.outputs.items():
+        position = _position(contract, spec, (TotalAxis, CountAxis))
+        held = [answer[name] for answer in answers]
+        outputs[name] = held[0] if position is None else torch.cat(held, dim=position)
+    return both, steps, outputs
 
 
 def _permuted(
@@ -225,7 +237,7 @@ def _times(held: Array, spec: TensorInput, power: int) -> Array:
     return array_of(scaled.to(tensor_of(held, spec.dtype).dtype))
 
 
-def _position(contract: Contract, spec: Output, kind: type) -> int | None:
+def _position(contract: Contract, spec: Output, kind: type | tuple[type, ...]) -> int | None:
     """Where an output has an axis of a kind."""
     return next((i for i, e in enumerate(spec.shape) if isinstance(contract.axes.get(axis_of(e) or ""), kind)), None)
 

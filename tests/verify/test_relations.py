@@ -196,12 +196,25 @@ def hands_on_states(q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initia
 def test_a_kernel_that_reads_over_the_border_is_seen_when_a_sequence_is_alone(salt: int) -> None:
     relation = relation_of("kda_prefill", "alone")
     _, example, call = told_apart("kda_prefill", relation, hands_on_states, salt)
-    whole, alone = (call.asked[way].inputs["initial_state"] for way in ("whole", "alone"))
+    whole = call.asked["whole"].inputs["initial_state"]
     assert isinstance(whole, np.ndarray)
-    assert isinstance(alone, np.ndarray)
-    number = next(i for i, state in enumerate(whole) if np.array_equal(state, alone[0]))
+    alone = [case.inputs["initial_state"] for way, case in call.asked.items() if way.endswith("alone")]
+    numbers = [i for i, state in enumerate(whole) for one in alone if np.array_equal(state, one[0])]  # type: ignore[index]
     # The first has none before it.
-    assert (example is not None) == (number > 0)
+    assert (example is not None) == (max(numbers) > 0)
+
+
+@pytest.mark.parametrize("salt", range(20))
+def test_a_sequence_of_one_token_is_not_the_only_one_that_is_alone(salt: int) -> None:
+    """Of six in a hundred full exams it was, and its row was zeros however it was scaled."""
+
+    def scaled_at_borders(x, offset, scale, cu_seqlens, y):
+        CENTER_HONEST(x, offset, scale, cu_seqlens, y)
+        for begin in sorted(set(cu_seqlens[1:-1].tolist())):
+            if 0 < begin < len(x):
+                y[begin - 1 : begin + 1] *= -4
+
+    assert told_apart("center", relation_of("center", "alone"), scaled_at_borders, salt)[1] is not None
 
 
 def mean_with_neighbours(x, offset, scale, cu_seqlens, y):
@@ -318,8 +331,9 @@ def test_the_sequence_that_is_alone_has_tokens_where_any_has(total: int, count: 
     for salt in SALTS:
         compared, example, call = told_apart("kda_prefill", tiny("alone", total, count), KDA_HONEST, salt)
         assert example is None
-        (length,) = compared.axes["lengths"]  # type: ignore[misc]
-        assert (length > 0) == (total > 0)
+        lengths = compared.axes["lengths"]
+        assert isinstance(lengths, list)
+        assert (min(lengths) > 0) == (total > 0)
         assert len(call.asked["alone"].inputs["initial_state"]) == 1  # type: ignore[arg-type]
 
 
@@ -331,7 +345,8 @@ def test_an_input_that_is_absent_is_absent_in_each_way() -> None:
         call = Call(contract, CENTER_HONEST)
         plain = relation.model_copy(update={"regime": "plain"})
         assert isinstance(put_twice(contract, plain, stream(1), call), Compared)
-        assert [case.inputs["offset"] for case in call.asked.values()] == [None, None]
+        assert len(call.asked) >= 2
+        assert {case.inputs["offset"] for case in call.asked.values()} == {None}
 
 
 @pytest.mark.parametrize("broken", ["whole", "beginning", "rest"])
