@@ -183,7 +183,7 @@ def _stages(exam: Exam, before_controls: Callable[[], None], turn: contextlib.Ex
     own_workers = exam.planned("timing") > 0 and exam.job.mode in {"full", "exam"}
     if own_workers:
         _ready_screening(exam)
-    for index in range(len(exam.checks)):
+    for index in exam.indices("smoke", "correctness", "probes", "influence"):
         exam.question(index)
     if exam.planned("timing"):
         exam.settle()

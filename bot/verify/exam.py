@@ -279,6 +279,8 @@ class Exam:
         if check.base is not None:
             return perturbed(self.contract, self.question(check.base).case, stream)
         static = self.root.child("static", check.recipe.name)
+        if check.stage == "controls":
+            return make_case(self.contract, check.recipe, stream, static=static)
         return self.make(check.recipe, stream, static=static, lengths=check.lengths)
 
     def make(
@@ -337,7 +339,7 @@ class Exam:
 
     def _level(self, wanted: Callable[[str], bool]) -> dict[str, float]:
         levels: dict[str, float] = {}
-        for index in self.indices("smoke", "correctness"):
+        for index in self.indices("smoke", "correctness", "controls"):
             recipe = self.checks[index].recipe
             if recipe.kind == "cell" and wanted(recipe.name):
                 for name, level in noise_level(self.contract, self.question(index).expected).items():

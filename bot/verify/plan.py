@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from bot.contract.schema import Baseline, TensorInput, Workload
+from bot.contract.schema import Baseline, Contract, Sizes, TensorInput, Workload
 from bot.evaluation import Mode, StageName
 from bot.verify.cases import HOST_ELEMENTS, cell_recipe, hidden_recipes, probe_recipe
 from bot.verify.exam import Check, Exam, Kernel, Turn
@@ -36,7 +36,30 @@ def plan_checks(exam: Exam) -> list[Check]:
     checks += [Check("correctness", recipe, number) for number, recipe in enumerate(hidden)]
     probes = (probe for probe in contract.probes if device in probe.device)
     checks += [Check("probes", probe_recipe(contract, probe), 0) for probe in probes]
-    return [*checks, *_influence(exam, checks)]
+    checks += _influence(exam, checks)
+    return [*checks, *_for_controls(exam, checks)]
+
+
+def _for_controls(exam: Exam, checks: list[Check]) -> Iterator[Check]:
+    """On a GPU, what only the kernels of ours are asked, which run on the CPU: its cells, hidden draws and probes that
+    the GPU's exam has not. Of some contracts nothing that a GPU is asked is small enough for them."""
+    if exam.device == "cpu" or exam.job.mode != "exam":
+        return
+    contract, regimes = exam.contract, exam.contract.regimes
+    here = [w.axes for w in contract.workloads if exam.device in w.device and for_host(contract, w.axes)]
+    for workload in (w for w in contract.workloads if w.device == ["cpu"] and w.axes not in here):
+        yield from (Check("controls", cell_recipe(contract, workload, regime), 0) for regime in regimes)
+    known = {check.recipe.name for check in checks if for_host(contract, check.recipe.axes)}
+    hidden = hidden_recipes(contract, "cpu", exam.root.child("hidden", "controls"))
+    yield from (Check("controls", r, number) for number, r in enumerate(hidden) if r.name not in known)
+    probes = (probe for probe in contract.probes if "cpu" in probe.device and probe.name not in known)
+    yield from (Check("controls", probe_recipe(contract, probe), 0) for probe in probes)
+
+
+def for_host(contract: Contract, axes: Sizes) -> bool:
+    """Whether a GPU's exam draws and compares everything of these sizes on the host."""
+    tensors = [spec for spec in contract.inputs.values() if isinstance(spec, TensorInput)]
+    return max(math.prod(contract.shape(spec, axes)) for spec in tensors) < HOST_ELEMENTS
 
 
 def _draws(exam: Exam) -> int:
@@ -56,8 +79,7 @@ def _mapped(exam: Exam, workload: Workload) -> bool:
     contract = exam.contract
     if exam.device not in workload.device or exam.device == "cpu":
         return workload.scored and exam.device in workload.device
-    tensors = [spec for spec in contract.inputs.values() if isinstance(spec, TensorInput)]
-    return max(math.prod(contract.shape(spec, workload.axes)) for spec in tensors) < HOST_ELEMENTS
+    return for_host(contract, workload.axes)
 
 
 def _influence(exam: Exam, checks: list[Check]) -> Iterator[Check]:

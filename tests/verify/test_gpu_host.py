@@ -12,7 +12,7 @@ import torch
 from bot.contract.load import load_contract
 from bot.contract.schema import Requires, TensorInput
 from bot.errors import InfrastructureError
-from bot.evaluation import Gpu, Job, Round
+from bot.evaluation import Gpu, Job, Mode, Round
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, HOST_ELEMENTS
 from bot.verify.compare import _order
@@ -21,7 +21,7 @@ from bot.verify.exam import Exam
 from bot.verify.mounts import GpuAccess, bwrap_arguments, environment, mounts_of
 from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
-from bot.verify.plan import plan_checks
+from bot.verify.plan import for_host, plan_checks
 from bot.verify.stages.baselines import missing_here
 from bot.verify.stages.timing import _measured, _state, company, disturbed
 from bot.verify.start import start_worker
@@ -54,6 +54,24 @@ def test_parts_of_inputs_are_changed_where_the_host_can_compare(contract: str) -
         for spec in held.contract.inputs.values():
             if isinstance(spec, TensorInput):
                 assert math.prod(held.contract.shape(spec, check.recipe.axes)) < HOST_ELEMENTS
+
+
+@pytest.mark.parametrize("contract", sorted(path.parent.name for path in CONTRACTS.glob("*/contract.yaml")))
+def test_every_control_is_asked_where_it_must_be_seen_though_it_runs_on_the_cpu(contract: str) -> None:
+    held = exam(contract)
+    checks = [c for c in plan_checks(held) if c.stage == "controls" or for_host(held.contract, c.recipe.axes)]
+    asked = {name for c in checks for name in (c.recipe.name, c.recipe.name.rpartition("/")[2])}
+    assert asked.issuperset(held.contract.regimes)
+    assert [control.file for control in held.contract.controls if not asked & set(control.fails)] == []
+
+
+@pytest.mark.parametrize("mode", ["quick", "full", "confirm"])
+def test_only_an_exam_that_grades_itself_draws_for_controls(mode: Mode) -> None:
+    held = exam("moe_fp8_block_scale")
+    held.job = held.job.model_copy(update={"mode": mode})
+    assert not [check for check in plan_checks(held) if check.stage == "controls"]
+    held.job = held.job.model_copy(update={"mode": "exam", "device": "cpu"})
+    assert not [check for check in plan_checks(held) if check.stage == "controls"]
 
 
 def test_a_scored_cell_is_drawn_once_in_an_exam_on_a_gpu() -> None:

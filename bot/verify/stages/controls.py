@@ -180,8 +180,10 @@ def _once(exam: Exam) -> list[Turn]:
 
 
 def _asked(exam: Exam) -> list[Turn]:
-    """The exam's order. What only a GPU can answer in time is not asked of kernels of ours, which run on the CPU."""
-    return [turn for turn in exam.turns if exam.on_host(turn.index)]
+    """The exam's order, then what only kernels of ours are asked. They run on the CPU: what a GPU alone can answer in
+    time is not asked of them."""
+    own = [Turn(index) for index in exam.indices("controls")]
+    return [turn for turn in (*exam.turns, *own) if exam.on_host(turn.index)]
 
 
 def _first(exam: Exam, names: Sequence[str]) -> list[Turn]:
