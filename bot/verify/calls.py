@@ -45,8 +45,9 @@ READY_SECONDS = 60.0
 LOAD_SECONDS = 60.0
 CALL_SECONDS = 20.0
 CLAIM_SECONDS = 1.0
-STOP_TRIES = 3
-"""Each takes the stopper two seconds before it gives up."""
+STOP_TRIES = 2
+"""Each takes the stopper five seconds before it gives up: a process that ends with much memory has taken more than two
+where others were busy."""
 MAX_CLAIM_NS = 2**53
 _POLL_SECONDS = 0.25
 """How often a waiting verifier looks at the sandbox's memory and pulse."""
