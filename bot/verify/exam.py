@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 LARGE_RUNS = 3
 """Noisy runs of a draw on a GPU; what they refuse is judged again with all runs, as in a quick exam."""
+TIMED_AHEAD = 2
+"""Rounds whose workers come up ahead: as many as an exam has; a rerun may have more."""
 Watch = Callable[[Progress | Commitment], None]
 
 
@@ -201,9 +203,10 @@ class Exam:
         self.screened = {kernel.name: self.ahead(kernel) for kernel in kernels}
 
     def time_ahead(self, rounds: int) -> None:
-        """Start the workers of all rounds, where they take long to come up: on a GPU, seconds, and more to import a
-        library. Which of a pair is first alternates from a secret start: a confirmation has one round."""
-        self.timers = [self.start_timers(number) for number in range(rounds)]
+        """Start the workers of the first rounds, where they take long to come up: on a GPU seconds, and more to import a
+        library; each holds a gigabyte. Which of a pair is first alternates from a secret start: a confirmation has one
+        round."""
+        self.timers = [self.start_timers(number) for number in range(min(rounds, TIMED_AHEAD))]
 
     def start_timers(self, number: int) -> Timers:
         """The workers of a round, both new."""
