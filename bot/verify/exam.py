@@ -203,9 +203,9 @@ class Exam:
         self.screened = {kernel.name: self.ahead(kernel) for kernel in kernels}
 
     def time_ahead(self, rounds: int) -> None:
-        """Start the workers of the first rounds, where they take long to come up: on a GPU seconds, and more to import a
-        library; each holds a gigabyte. Which of a pair is first alternates from a secret start: a confirmation has one
-        round."""
+        """Start the workers of the first rounds, where they take long to come up: on a GPU seconds, and more to import
+        a library; each holds a gigabyte. Which of a pair is first alternates from a secret start: a confirmation has
+        one round."""
         self.timers = [self.start_timers(number) for number in range(min(rounds, TIMED_AHEAD))]
 
     def start_timers(self, number: int) -> Timers:
