@@ -109,17 +109,17 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
     exam = open_exam(job, loaded, worker, watch)
     second: Exam | None = None
 
-    def before_controls() -> None:
+    def confirming() -> Exam:
         # Its workers import torch while kernels of ours are graded: nothing is timed then.
         nonlocal second
-        if job.mode == "exam":
-            second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, exam.start_worker(), watch)
-            second.bar, second.baselines = exam.bar, exam.baselines
-            second.overhead_ns, second.flush_ns = exam.overhead_ns, exam.flush_ns
-            _ready_timers(second)
+        second = open_exam(job.model_copy(update={"mode": "confirm"}), loaded, exam.start_worker(), watch)
+        second.bar, second.baselines = exam.bar, exam.baselines
+        second.overhead_ns, second.flush_ns = exam.overhead_ns, exam.flush_ns
+        _ready_timers(second)
+        return second
 
     try:
-        evaluation = hold(exam, before_controls)
+        evaluation = hold(exam, confirming if job.mode == "exam" else None)
         grade = evaluation.grade
         if second is None or evaluation.refusal or (grade and (grade.survivors or grade.refused_faithful)):
             return evaluation
@@ -130,8 +130,8 @@ def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> E
             second.candidate_worker.close()
 
 
-def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Evaluation:
-    """One exam from commitment to facts.
+def hold(exam: Exam, confirming: Callable[[], Exam] | None = None) -> Evaluation:
+    """One exam from commitment to facts. `confirming` opens the one that confirms it, before controls.
 
     Raises:
         UsageError, InfrastructureError: as `examine`.
@@ -140,7 +140,7 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
     commitment = hashlib.sha256(exam.salt).hexdigest()
     exam.watch(Commitment(sha256=commitment))
     try:
-        refusal = _run(exam, before_controls)
+        refusal = _run(exam, confirming)
     finally:
         exam.close()
     if job.keep is not None and exam.shown:
@@ -172,14 +172,14 @@ def hold(exam: Exam, before_controls: Callable[[], None] = lambda: None) -> Eval
     )
 
 
-def _run(exam: Exam, before_controls: Callable[[], None]) -> Refusal | None:
-    """All stages; returns what refused the candidate. The device is ours until controls begin, which need none."""
-    with contextlib.ExitStack() as turn:
-        turn.enter_context(turn_on(exam.device, lambda text: exam.progress("build", 0, text)))
-        return _stages(exam, before_controls, turn)
+def _run(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None:
+    """All stages; returns what refused the candidate. The device is ours meanwhile: controls need none, but workers of
+    the confirmation come up beside them."""
+    with turn_on(exam.device, lambda text: exam.progress("build", 0, text)):
+        return _stages(exam, confirming)
 
 
-def _stages(exam: Exam, before_controls: Callable[[], None], turn: contextlib.ExitStack) -> Refusal | None:
+def _stages(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None:
     own_workers = exam.planned("timing") > 0 and exam.job.mode in {"full", "exam"}
     if own_workers:
         _ready_screening(exam)
@@ -190,14 +190,15 @@ def _stages(exam: Exam, before_controls: Callable[[], None], turn: contextlib.Ex
         if exam.job.mode != "confirm":
             screen_baselines(exam)
     refusal: Refusal | None = None
+    second: Exam | None = None
     for names, step in STEPS:
         if refusal is None and own_workers:
             _ready_workers(exam, names)
-        if names == ("controls",):
-            turn.close()
-            if refusal is None and exam.planned("controls"):
-                before_controls()
+        if refusal is None and confirming is not None and names == ("controls",) and exam.planned("controls"):
+            second = confirming()
         refusal = _step(exam, names, step, refusal)
+    if second is not None:
+        second.settle()  # Whoever has the device next finds it idle.
     exam.records.sort(key=lambda record: STAGES.index(record.name))
     return refusal
 
