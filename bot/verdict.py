@@ -254,6 +254,9 @@ def _remarks(runs: Sequence[Evaluation]) -> Iterator[str]:
         for baseline in run.baselines:
             if baseline.name in bars and baseline.less_accurate:
                 yield f"the bar {baseline.name} is less accurate than an honest kernel"
+        for cell in run.cells:
+            if cell.state == "resolved" and cell.note:
+                yield f"{cell.name}: {cell.note}"
 
 
 @dataclass(slots=True)

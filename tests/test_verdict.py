@@ -303,6 +303,15 @@ def test_a_less_accurate_bar_is_said():
     assert "the bar token_loop is less accurate" in text(decide([evaluation(baselines=loose)]))
 
 
+def test_company_that_a_cell_bears_is_told():
+    told = "something else was at work on the device before 3 of 14 pairs of calls"
+    one, *others = evaluation().cells
+    cells = [one.model_copy(update={"note": told}), *others]
+    verdict = decide([evaluation(cells=cells)])
+    assert verdict.kind is Kind.IMPROVED
+    assert f"{one.name}: {told}" in verdict.reasons
+
+
 def test_the_bar_is_the_lower_of_its_clean_and_interleaved_time():
     slowed = cell(speedup=1.5)
     clean = [BaselineTime(baseline="token_loop", clean_ns=[BASE_NS // 2] * 10)]

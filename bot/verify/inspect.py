@@ -14,12 +14,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from bot.contract.load import LoadedContract, load_contract, problems_of
+from bot.contract.load import LoadedContract, load_contract
 from bot.contract.schema import Contract, ScalarInput, TensorInput, Workload
-from bot.errors import DataError, InfrastructureError, UsageError
-from bot.evaluation import Architecture, Broken, Build, Inspected, Inspection
+from bot.errors import InfrastructureError
+from bot.evaluation import Architecture, Build, Inspected, Inspection
 from bot.verify import cpus
 from bot.verify.artefacts import (
     BUILDER,
@@ -34,6 +32,7 @@ from bot.verify.artefacts import (
     Kernels,
     Read,
 )
+from bot.verify.program import obey
 from bot.verify.protocol import TEXT_LIMIT
 from bot.verify.resources import exceeded, read_resources
 from bot.verify.room import FailedError, Room, lent
@@ -233,19 +232,11 @@ def find_tools() -> str:
 
 def main() -> int:
     """Inspect; 0 when something was found, refused or not, 2 when nothing could be."""
-    said: Inspected | Broken
-    try:
-        order = Inspection.model_validate_json(sys.stdin.buffer.read())
-        said = inspect(order, load_contract(Path(order.contracts_dir), order.contract))
-    except ValidationError as error:
-        said = Broken(cause="usage", text=str(DataError("inspection", problems_of(error))))
-    except UsageError as error:
-        said = Broken(cause="usage", text=str(error))
-    except InfrastructureError as error:
-        said = Broken(cause="infrastructure", text=str(error))
-    sys.stdout.write(said.model_dump_json() + "\n")
-    sys.stdout.flush()
-    return 2 if isinstance(said, Broken) else 0
+
+    def work(order: Inspection) -> Inspected:
+        return inspect(order, load_contract(Path(order.contracts_dir), order.contract))
+
+    return obey(Inspection, work, "inspection")
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def _for_controls(exam: Exam, checks: list[Check]) -> Iterator[Check]:
         return
     contract, regimes = exam.contract, exam.contract.regimes
     here = [w.axes for w in contract.workloads if exam.device in w.device and for_host(contract, w.axes)]
-    for workload in (w for w in contract.workloads if w.device == ["cpu"] and w.axes not in here):
+    for workload in (w for w in contract.workloads if "cpu" in w.device and w.axes not in here):
         yield from (Check("controls", cell_recipe(contract, workload, regime), 0) for regime in regimes)
     known = {check.recipe.name for check in checks if for_host(contract, check.recipe.axes)}
     hidden = hidden_recipes(contract, "cpu", exam.root.child("hidden", "controls"))

@@ -16,18 +16,17 @@ from math import prod
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
-from bot.contract.load import LoadedContract, load_contract, problems_of
+from bot.contract.load import LoadedContract, load_contract
 from bot.contract.schema import Contract, Device, Sizes, TensorInput
-from bot.errors import OWNER, DataError, InfrastructureError, UsageError
-from bot.evaluation import Broken
+from bot.errors import OWNER, InfrastructureError, UsageError
 from bot.sanitizer import Outcome, Sanitation, Sanitized, Tool, Watching
 from bot.verify import cpus
 from bot.verify.artefacts import CASES, RAISED, WATCHER, Asked, Place, Watch, Watched
 from bot.verify.cases import HOST_ELEMENTS, Case, Recipe, cell_recipe, hidden_recipes, make_case, probe_recipe
 from bot.verify.mounts import GPU_LIMITS, SANITIZER, GpuAccess
 from bot.verify.philox import Stream
+from bot.verify.program import obey
 from bot.verify.protocol import TEXT_LIMIT
 from bot.verify.room import FailedError, Room, lent
 from bot.verify.start import gpu_access, turn_on
@@ -221,19 +220,11 @@ def _say(text: str) -> None:
 
 def main() -> int:
     """Watch; 0 when the tools were started, whatever they found, 2 when they could not be."""
-    said: Sanitized | Broken
-    try:
-        order = Sanitation.model_validate_json(sys.stdin.buffer.read())
-        said = sanitize(order, load_contract(Path(order.contracts_dir), order.contract))
-    except ValidationError as error:
-        said = Broken(cause="usage", text=str(DataError("sanitation", problems_of(error))))
-    except UsageError as error:
-        said = Broken(cause="usage", text=str(error))
-    except InfrastructureError as error:
-        said = Broken(cause="infrastructure", text=str(error))
-    sys.stdout.write(said.model_dump_json() + "\n")
-    sys.stdout.flush()
-    return 2 if isinstance(said, Broken) else 0
+
+    def work(order: Sanitation) -> Sanitized:
+        return sanitize(order, load_contract(Path(order.contracts_dir), order.contract))
+
+    return obey(Sanitation, work, "sanitation")
 
 
 if __name__ == "__main__":
