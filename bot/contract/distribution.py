@@ -5,6 +5,7 @@ All distributions are built from integers and tables, so that a CPU and a GPU dr
 """
 
 from collections.abc import Iterator
+from itertools import accumulate
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -187,10 +188,25 @@ class Slab(Frozen):
 
 
 class Mixed(Frozen):
-    """Each row (the last axis) comes from one of the parts, chosen at random; an edge case among ordinary rows."""
+    """Each row (the last axis) comes from one of the parts, chosen at random; an edge case among ordinary rows.
+
+    `shares`: how likely each part is beside the others (`[31, 1]`: one row in 32 from the second); alike unless said.
+    """
 
     kind: Literal["mixed"]
     parts: Annotated[list["Distribution"], Field(min_length=2)]
+    shares: list[Annotated[int, Field(ge=1, le=4096)]] = []
+
+    @model_validator(mode="after")
+    def _a_share_each(self) -> Self:
+        if self.shares and len(self.shares) != len(self.parts):
+            raise ValueError(f"{len(self.shares)} shares for {len(self.parts)} parts")
+        return self
+
+    @property
+    def ends(self) -> list[int]:
+        """Where each part's share ends on a scale from 0 to their sum."""
+        return list(accumulate(self.shares or [1] * len(self.parts)))
 
 
 class Spiked(Frozen):

@@ -148,8 +148,8 @@ class Arrays(Protocol[Held]):
     def clear_outside(self, held: Held, start: int, stop: int) -> Held:
         """Zero but for [start, stop) of the last axis."""
 
-    def choose(self, parts: list[Held], stream: Stream) -> Held:
-        """Each row from the part of a number below their count."""
+    def choose(self, parts: list[Held], ends: list[int], stream: Stream) -> Held:
+        """Each row from the part whose share a number below the last of `ends` falls into."""
 
     def put(self, held: Held, value: Array, stream: Stream) -> Held:
         """One element of each row, at a number below its width, is `value` (a single stored element)."""
@@ -194,7 +194,7 @@ def draw_on(arrays: Arrays[Held], dist: Distribution, shape: Shape, dtype: DType
             return arrays.clear_outside(part(dist.of, "of"), start, start + dist.width)
         case Mixed():
             parts = [part(of, "part", i) for i, of in enumerate(dist.parts)]
-            return arrays.choose(parts, stream.child("which"))
+            return arrays.choose(parts, dist.ends, stream.child("which"))
         case Spiked():
             return arrays.put(part(dist.of, "of"), _value(dist, dtype, stream), stream.child("spike"))
         case Stretch():
@@ -391,12 +391,12 @@ class _Host:
         out[..., start:stop] = held[..., start:stop]
         return out
 
-    def choose(self, parts: list[Array], stream: Stream) -> Array:
+    def choose(self, parts: list[Array], ends: list[int], stream: Stream) -> Array:
         rows, width = rows_of(parts[0].shape)
-        which = stream.below(len(parts), rows)
+        which = stream.below(ends[-1], rows)
         out = parts[0].reshape(rows, width)
-        for number, part in enumerate(parts[1:], start=1):
-            out = np.where((which == number)[:, None], part.reshape(rows, width), out)
+        for begin, part in zip(ends, parts[1:], strict=False):  # Those of a part begin where the one before ends.
+            out = np.where((which >= begin)[:, None], part.reshape(rows, width), out)
         return out.reshape(parts[0].shape)
 
     def put(self, held: Array, value: Array, stream: Stream) -> Array:

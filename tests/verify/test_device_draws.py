@@ -38,6 +38,7 @@ SPECS: dict[str, Spec] = {
     "minus zero": {"kind": "constant", "value": -0.0},
     "zero": {"kind": "constant", "value": 0.0},
     "mixed of three": {"kind": "mixed", "parts": [NORMAL, EXAMPLES["uniform"], EXAMPLES["spiked"]]},
+    "mixed by shares": {"kind": "mixed", "parts": [NORMAL, EXAMPLES["uniform"], NORMAL], "shares": [6, 1, 9]},
     "spiked activation": {"kind": "spiked", "value": {"choice": [1e4, -1e4]}, "of": ACTIVATION},
     "stretched activation": {"kind": "stretch", "of": ACTIVATION, "other": EXAMPLES["mixed"]},
     "repeated slab": {"kind": "repeated", "period": 3, "of": {"kind": "slab", "width": 7, "of": NORMAL}},

@@ -102,6 +102,19 @@ def test_mixed_takes_whole_rows_from_either_part() -> None:
     assert set(x.sum(-1).tolist()) == {0.0, 8.0}
 
 
+def test_a_small_share_of_mixed_is_a_few_rows() -> None:
+    parts = [{"kind": "constant", "value": float(n)} for n in range(3)]
+    x = drawn({"kind": "mixed", "parts": parts, "shares": [27, 1, 4]}, (3200, 2))
+    counts = [int((x[:, 0] == n).sum()) for n in range(3)]
+    assert sum(counts) == 3200
+    assert [round(n / 100) for n in counts] == [27, 1, 4]
+
+
+def test_shares_of_mixed_are_one_for_each_part() -> None:
+    with pytest.raises(ValueError, match="3 shares for 2 parts"):
+        drawn({"kind": "mixed", "parts": [{"kind": "normal"}, {"kind": "normal"}], "shares": [1, 2, 3]}, (4, 2))
+
+
 def test_spiked_puts_one_value_in_each_row() -> None:
     x = drawn({"kind": "spiked", "value": 1e4, "of": {"kind": "normal"}}, (30, 16), "bfloat16")
     assert ((x > 9000).sum(-1) == 1).all()

@@ -174,8 +174,12 @@ def plain_draw(spec: Spec, shape: Shape, dtype: DType, stream: Plain) -> list[by
             return [x if start <= i % width < start + spec["width"] else zero for i, x in enumerate(of)]
         case "mixed":
             parts = [plain_draw(p, shape, dtype, stream.child("part", i)) for i, p in enumerate(spec["parts"])]
-            which = stream.child("which").below(len(parts), rows)
-            return [parts[which[i // width]][i] for i in range(count)]
+            # A share of three is three places in the list to choose from.
+            choice = [
+                part for part, n in zip(parts, spec.get("shares") or [1] * len(parts), strict=True) for _ in range(n)
+            ]
+            which = stream.child("which").below(len(choice), rows)
+            return [choice[which[i // width]][i] for i in range(count)]
         case "spiked":
             value = stored(parameter(spec["value"], stream.child("value")), dtype)
             for row, column in enumerate(stream.child("spike").below(width, rows) if count else []):
@@ -287,6 +291,11 @@ def nested(of: st.SearchStrategy[Spec]) -> st.SearchStrategy[Spec]:
         kind("repeated", period=st.integers(1, 5), of=of),
         kind("slab", width=st.integers(1, 5), of=of),
         kind("mixed", parts=st.lists(of, min_size=2, max_size=3)),
+        kind(
+            "mixed",
+            parts=st.lists(of, min_size=2, max_size=2),
+            shares=st.lists(st.integers(1, 9), min_size=2, max_size=2),
+        ),
         kind("spiked", value=params(-1000, 1000), of=of),
         kind("stretch", of=of, other=of, low=st.floats(0.01, 0.4), high=st.floats(0.4, 1)),
     )

@@ -158,13 +158,13 @@ class _Device:
         held[..., stop:].zero_()
         return held
 
-    def choose(self, parts: list[torch.Tensor], stream: Stream) -> torch.Tensor:
+    def choose(self, parts: list[torch.Tensor], ends: list[int], stream: Stream) -> torch.Tensor:
         shape = parts[0].shape
         rows, width = rows_of(shape)
-        which = self._below(len(parts), rows, stream)[:, None]
+        which = self._below(ends[-1], rows, stream)[:, None]
         out = parts[0].reshape(rows, width)
-        for number, part in enumerate(parts[1:], start=1):
-            out = torch.where(which == number, part.reshape(rows, width), out)
+        for begin, part in zip(ends, parts[1:], strict=False):
+            out = torch.where(which >= begin, part.reshape(rows, width), out)
         return out.reshape(shape)
 
     def put(self, held: torch.Tensor, value: Array, stream: Stream) -> torch.Tensor:
