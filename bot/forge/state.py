@@ -8,6 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import count
@@ -84,6 +85,18 @@ class ForgeState:
         """A new public forge whose empty bare repository lies at `folder/owner/name.git`."""
         repository = Repository.create(folder / f"{full_name}.git", default_branch)
         return cls(repository, full_name, default_branch=default_branch)
+
+    def beside(self, repository: Repository) -> "ForgeState":
+        """The same users, issues and words beside a copy of the repository; from now on each goes its own way, and
+        nobody watches the new one."""
+        made = ForgeState(repository, f"{self.site.owner}/{self.site.name}", now=self._now)
+        with self._lock:
+            made.site, made.accounts, made.settings = self.site, self.accounts, self.settings
+            made._ids = copy(self._ids)
+            made._issues, made._comments, made._labels = dict(self._issues), dict(self._comments), dict(self._labels)
+            made._reviews, made._statuses, made._changes = [*self._reviews], [*self._statuses], [*self._changes]
+            made._runs, made._events = dict(self._runs), [*self._events]
+        return made
 
     def add_user(self, login: str, permission: Role, token: str, *, actions_bot: bool = False) -> User:
         """Register an account with its role in the repository."""

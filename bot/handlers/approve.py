@@ -4,11 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bot.errors import UsageError
-from bot.github.api import Comment, GitHub, Pull, Status
+from bot.github import sticky
+from bot.github.api import Comment, GitHub, Pull, Review, Status, StatusState
 from bot.github.approvals import Evidence, Rule, decide, objectors, voices
+from bot.github.claims import EVIDENCE_BRANCH
 from bot.github.commands import Approve
 from bot.github.events import CommentCreated
-from bot.github.push import Remote, default_branch
+from bot.github.push import Remote, branch_tip, default_branch
 from bot.github.refusals import (
     CLOSED,
     FORK,
@@ -25,6 +27,7 @@ from bot.github.refusals import (
 from bot.handlers.asked import Gate, Passed
 from bot.handlers.evidence import (
     APPROVAL,
+    REPORT,
     Record,
     authors_of,
     kernel_of,
@@ -34,7 +37,7 @@ from bot.handlers.evidence import (
     read_kernel,
     untouched,
 )
-from bot.handlers.stale import base_of, newest_of, remedy, renew, reported, say, stale_because, void
+from bot.handlers.stale import base_of, newest_of, remedy, renew, say, stale_because, void
 from bot.sanitize import code_span, plain_line
 
 
@@ -63,8 +66,48 @@ def approve(number: int, github: GitHub, remote: Remote) -> str:
 def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
     """Set the approval status of a pull request's head, and say how it stands.
 
+    GitHub takes no status on condition, so that what was read may have changed by the time it is answered: whoever has
+    said anything reads once more, and looks again where something is another now. Whoever changes something later
+    looks later.
+
     Raises:
         RefusedError: there is nothing to approve.
+        GitHubError: GitHub did not do what it should.
+    """
+    seen = _seen(number, github, remote)
+    said, answer = _look(seen, github, remote)
+    for _ in range(LOOKS):
+        if not said or (now := _seen(number, github, remote)) == seen:
+            break
+        seen = now
+        said, answer = _look(seen, github, remote)
+    if isinstance(answer, RefusedError):
+        raise answer
+    return answer
+
+
+LOOKS = 4
+"""A look at what changes each time is not repeated for ever; the reconciler comes later."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """All that an answer rests on and that may change, but what a person may: nobody tells of that. `sharing`: other
+    open pull requests of the head."""
+
+    pull: Pull
+    sharing: Sequence[int]
+    comments: Sequence[Comment]
+    reviews: Sequence[Review]
+    evidence: str | None
+    base: str
+
+
+def _seen(number: int, github: GitHub, remote: Remote) -> _Seen:
+    """What there is now.
+
+    Raises:
+        RefusedError: the pull request is closed, or a fork's.
         GitHubError: GitHub did not do what it should.
     """
     pull = github.pull(number)
@@ -72,54 +115,61 @@ def weigh(number: int, github: GitHub, remote: Remote) -> Standing:
         raise CLOSED.error(what="pull request", act="approve")
     if not pull.same_repository:
         raise FORK.error()
-    ours = pull.author == github.bot_login()
+    # A status belongs to a commit, so that two pull requests of one head would be approved by one vote.
+    sharing = [other.number for other in github.open_pulls() if other.head_sha == pull.head_sha]
+    _, base = default_branch(remote)
+    evidence = branch_tip(remote, EVIDENCE_BRANCH)
+    others = [other for other in sharing if other != number]
+    return _Seen(pull, others, github.comments(number), github.reviews(number), evidence, base)
+
+
+def _look(seen: _Seen, github: GitHub, remote: Remote) -> tuple[bool, Standing | RefusedError]:
+    """Say how a pull request stands; whether anything had to be said, and the answer."""
+    pull = seen.pull
     statuses = github.statuses(pull.head_sha)
     there = newest_of(statuses, github.bot_login())
     try:
-        _alone(pull, github)
+        if seen.sharing:
+            raise SHARED_HEAD.error(pull=min(seen.sharing))
         record = _record(pull, statuses, github, remote)
     except RefusedError as refused:
-        if ours or refused.code == SHARED_HEAD.code:
-            say(pull.head_sha, {APPROVAL: ("failure", refused.line)}, there, github)
-        if refused.code == NOT_EXAMINED.code and reported(pull, github):
-            void(pull, "the branch was pushed to since", "`/verify` examines what is there now", github)
-        raise
+        said = False
+        if pull.author == github.bot_login() or refused.code == SHARED_HEAD.code:
+            said = say(pull.head_sha, {APPROVAL: ("failure", refused.line)}, there, github)
+        if refused.code == NOT_EXAMINED.code and sticky.find(seen.comments, github.bot_login(), REPORT) is not None:
+            said |= void(pull, "the branch was pushed to since", "`/verify` examines what is there now", github)
+        return said, refused
+    try:
+        base = base_of(remote, seen.base, record.newest.contract, record.newest.device)
+    except RefusedError as refused:
+        return False, refused
+    if reasons := stale_because(record, base, pull.head_sha, remote):
+        changed = base.contract != record.evaluations[-1].contract_digest
+        why, what_to_do = "; ".join(reasons), remedy(record, contract_changed=changed)
+        said = void(pull, why, what_to_do, github)
+        return said, STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
+    said = renew(pull, record, seen.comments, there, github)
+    standing, granted = _standing(seen, record, github)
+    wanted: tuple[StatusState, str] = ("success" if granted else "pending", standing.why)
+    return say(pull.head_sha, {APPROVAL: wanted}, there, github) or said, standing
+
+
+def _standing(seen: _Seen, record: Record, github: GitHub) -> tuple[Standing, bool]:
+    """How evidence of today stands, and whether that is enough."""
+    pull, order = seen.pull, record.order
     evidence = record.evidence(pull.head_sha)
-    comments = github.comments(number)
-    _still_valid(pull, record, comments, github, remote)
-    reviews = github.reviews(number)
-    permissions = {login: github.permission(login) for login in voices(evidence, reviews, comments)}
-    order = record.order
+    voted = voices(evidence, seen.reviews, seen.comments)
+    permissions = {login: github.permission(login) for login in voted}
     # Whoever had somebody else's kernel examined may approve it; whoever asked an agent for one, or wrote it, may not.
     verified = order.kind == "verify"
     requester = "" if verified else order.requester
     # Commits since the exam that left the kernel alone have authors too.
     authors = {*order.authors, *(authors_of(pull, github) if verified else ())}
-    answer = decide(evidence, reviews, comments, permissions, requester=requester, rule=Rule(), authors=authors)
-    say(pull.head_sha, {APPROVAL: ("success" if answer.granted else "pending", answer.why)}, there, github)
+    answer = decide(
+        evidence, seen.reviews, seen.comments, permissions, requester=requester, rule=Rule(), authors=authors
+    )
     without = frozenset(login.casefold() for login in (requester, *authors))
-    return Standing(evidence, answer.why, without, frozenset(objectors(reviews)))
-
-
-def _alone(pull: Pull, github: GitHub) -> None:
-    """A status belongs to a commit, so that two pull requests of one head would be approved by one vote."""
-    others = [other.number for other in github.open_pulls() if other.head_sha == pull.head_sha]
-    if shared := [number for number in others if number != pull.number]:
-        raise SHARED_HEAD.error(pull=min(shared))
-
-
-def _still_valid(pull: Pull, record: Record, comments: Sequence[Comment], github: GitHub, remote: Remote) -> None:
-    order = record.newest
-    _, sha = default_branch(remote)
-    base = base_of(remote, sha, order.contract, order.device)
-    reasons = stale_because(record, base, pull.head_sha, remote)
-    if not reasons:
-        renew(pull, record, comments, github)
-        return
-    changed = base.contract != record.evaluations[-1].contract_digest
-    why, what_to_do = "; ".join(reasons), remedy(record, contract_changed=changed)
-    void(pull, why, what_to_do, github)
-    raise STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
+    return Standing(evidence, answer.why, without, frozenset(objectors(seen.reviews))), answer.granted
 
 
 def _record(pull: Pull, statuses: Sequence[Status], github: GitHub, remote: Remote) -> Record:

@@ -22,6 +22,7 @@ from bot.handlers.standing import look
 
 GRACE = timedelta(minutes=10)
 _RUN = re.compile(r"/actions/runs/(\d{1,19})\Z")
+_NUMBER = re.compile(r"run (\d{1,6}) goes on\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,9 @@ def _interrupt(suspect: Suspect, github: GitHub) -> Iterator[str]:
         status = newest_statuses(suspect.pull.head_sha, github).get(EXAM)
         if status is None or status.state != "pending":
             return
+        number = _NUMBER.match(status.description)
         # It measures the bot's own again as well.
-        text = "interrupted: its run ended without a result; /verify begins anew"
+        text = f"interrupted: run {number[1] if number else 0} ended without a result; /verify begins anew"
         github.set_status(suspect.pull.head_sha, EXAM, "error", text, status.url or None)
     else:
         found = sticky.find(github.comments(suspect.number), github.bot_login(), PROGRESS)

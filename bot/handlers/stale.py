@@ -4,6 +4,7 @@ A report is of one head, contract, judge and incumbent. When one of them is anot
 comment says STALE and why, and both statuses say so too.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,9 @@ from bot.handlers.evidence import APPROVAL, EXAM, REPORT, Record, exam_status, i
 from bot.sanitize import shorten
 
 _BANNER = "> ⚠️ **STALE"
+_STALE = "stale: "
+INTERRUPTED = re.compile(r"interrupted: run (\d{1,6}) ")
+"""Begins what a status says of an exam whose runner was lost."""
 BANNER_LIMIT = 800
 """Characters; a report leaves room for its marker and this (report/comment.py)."""
 
@@ -89,39 +93,44 @@ def remedy(record: Record, *, contract_changed: bool) -> str:
     return "close this pull request and label the issue again" if contract_changed else "`/rerun-bench` measures again"
 
 
-def void(pull: Pull, why: str, what_to_do: str, github: GitHub) -> None:
-    """Say on GitHub that the report of a pull request is stale; saying it again changes nothing.
+def void(pull: Pull, why: str, what_to_do: str, github: GitHub) -> bool:
+    """Say on GitHub that the report of a pull request is stale; whether it had to be said, which it has once.
 
     Raises:
         GitHubError: GitHub did not do what it should.
     """
     there = newest_statuses(pull.head_sha, github)
-    wanted: dict[str, tuple[StatusState, str]] = {APPROVAL: ("failure", f"stale: {why}")}
+    wanted: dict[str, tuple[StatusState, str]] = {APPROVAL: ("failure", f"{_STALE}{why}")}
     # An exam that goes on will say how it is today.
     if EXAM not in there or there[EXAM].state != "pending":
-        wanted[EXAM] = ("error", f"stale: {why}")
-    say(pull.head_sha, wanted, there, github)
+        wanted[EXAM] = ("error", f"{_STALE}{why}")
+    said = say(pull.head_sha, wanted, there, github)
     banner = f"{_BANNER}**: {why}, so that this report cannot be approved any more. To renew it: {what_to_do}."
-    _rewrite(github.comments(pull.number), shorten(banner, BANNER_LIMIT), github)
+    return _rewrite(github.comments(pull.number), shorten(banner, BANNER_LIMIT), github) or said
 
 
-def reported(pull: Pull, github: GitHub) -> bool:
-    """Whether a pull request has a report at all.
+def renew(pull: Pull, record: Record, comments: Sequence[Comment], there: Mapping[str, Status], github: GitHub) -> bool:
+    """Take back what does not hold of a report that is of today; whether there was anything.
 
-    Raises:
-        GitHubError: GitHub did not do what it should.
-    """
-    return sticky.find(github.comments(pull.number), github.bot_login(), REPORT) is not None
-
-
-def renew(pull: Pull, record: Record, comments: Sequence[Comment], github: GitHub) -> None:
-    """Take back what `void` said, where a report is of today again, as after a change that was reverted.
+    That is what `void` said, as after a change that was reverted, and a status of the exam which somebody set who had
+    looked before the newest run was on record. That an exam goes on, or was cancelled, is not in the record.
 
     Raises:
         GitHubError: GitHub did not do what it should.
     """
-    if _rewrite(comments, "", github):
-        github.set_status(pull.head_sha, EXAM, *exam_status(record.verdict, assisted=record.newest.assisted))
+    said = _rewrite(comments, "", github)
+    known = there.get(EXAM)
+    if known is None or not _of_the_record(known, record.numbers):
+        return said
+    wanted = exam_status(record.verdict, assisted=record.newest.assisted)
+    return say(pull.head_sha, {EXAM: wanted}, there, github) or said
+
+
+def _of_the_record(known: Status, numbers: Sequence[int]) -> bool:
+    """Whether the record decides what a status of the exam has to say."""
+    interrupted = INTERRUPTED.match(known.description)
+    lost = interrupted is not None and int(interrupted[1]) in numbers
+    return known.state in ("success", "failure") or lost or known.description.startswith(_STALE)
 
 
 def newest_statuses(sha: str, github: GitHub) -> dict[str, Status]:
@@ -138,16 +147,19 @@ def newest_of(statuses: Sequence[Status], login: str) -> dict[str, Status]:
     return {status.context: status for status in reversed(statuses) if status.creator == login}
 
 
-def say(sha: str, wanted: Mapping[str, tuple[StatusState, str]], there: Mapping[str, Status], github: GitHub) -> None:
-    """Set statuses, each unless it says this already.
+def say(sha: str, wanted: Mapping[str, tuple[StatusState, str]], there: Mapping[str, Status], github: GitHub) -> bool:
+    """Set statuses, each unless it says this already; whether one did not.
 
     Raises:
         GitHubError: GitHub did not do what it should.
     """
+    said = False
     for context, (state, text) in wanted.items():
         known, line = there.get(context), shorten(text, DESCRIPTION_LIMIT)
         if known is None or (known.state, known.description) != (state, line):
             github.set_status(sha, context, state, line)
+            said = True
+    return said
 
 
 def _rewrite(comments: Sequence[Comment], banner: str, github: GitHub) -> bool:

@@ -23,7 +23,7 @@ from bot.github.refusals import (
     TOO_MANY_FILES,
     RefusedError,
 )
-from bot.handlers.approve import weigh
+from bot.handlers.approve import LOOKS, weigh
 from bot.handlers.evidence import APPROVAL, EXAM
 from bot.handlers.stale import newest_statuses, say
 
@@ -61,31 +61,46 @@ def look(pull: Pull, github: GitHub, remote: Remote) -> str:
     Raises:
         GitHubError: GitHub did not do what it should.
     """
+    said, line = _look(pull, github, remote)
+    for _ in range(LOOKS):
+        if not said:
+            break
+        # Somebody may have had it examined before that was said.
+        said, line = _look(github.pull(pull.number), github, remote)
+    return line
+
+
+def _look(pull: Pull, github: GitHub, remote: Remote) -> tuple[bool, str]:
+    """Whether something was said that may not hold by now, and how the pull request stands. `weigh` sees to that itself,
+    and which files two commits differ in never changes."""
     if pull.state != "open":
-        return "closed"
+        return False, "closed"
     there = newest_statuses(pull.head_sha, github)
     if _ordinary(there):
-        return NO_KERNEL
+        return False, NO_KERNEL
     _, base = default_branch(remote)
     try:
         kind = kind_of(github.changed(base, pull.head_sha))
         if kind is None and not pull.same_repository:
             raise FORK.error()
         if kind is None:
-            return weigh(pull.number, github, remote).why
+            return False, weigh(pull.number, github, remote).why
     except RefusedError as refused:
         there = newest_statuses(pull.head_sha, github)
-        failed: tuple[StatusState, str] = ("failure", refused.line)
-        if refused.code in _NEVER_EXAMINED:
-            say(pull.head_sha, dict.fromkeys((EXAM, APPROVAL), failed), there, github)
-        elif refused.code == NOT_EXAMINED.code and EXAM not in there:
-            say(pull.head_sha, {EXAM: failed}, there, github)
-        elif refused.code in _NEVER_APPROVED:
-            say(pull.head_sha, {APPROVAL: failed}, there, github)
-        return f"refused: {refused.line}"
+        return say(pull.head_sha, _refusing(refused, there), there, github), f"refused: {refused.line}"
     wanted: Mapping[str, tuple[StatusState, str]] = dict.fromkeys((EXAM, APPROVAL), ("success", kind))
     say(pull.head_sha, wanted, there, github)
-    return kind
+    return False, kind
+
+
+def _refusing(refused: RefusedError, there: Mapping[str, Status]) -> Mapping[str, tuple[StatusState, str]]:
+    """What the statuses have to say of a pull request that is refused."""
+    failed: tuple[StatusState, str] = ("failure", refused.line)
+    if refused.code in _NEVER_EXAMINED:
+        return dict.fromkeys((EXAM, APPROVAL), failed)
+    if refused.code == NOT_EXAMINED.code and EXAM not in there:
+        return {EXAM: failed}
+    return {APPROVAL: failed} if refused.code in _NEVER_APPROVED else {}
 
 
 def _ordinary(there: Mapping[str, Status]) -> bool:

@@ -1,7 +1,8 @@
 """Workflow runs that advance one request at a time, in an order and with faults that somebody else chooses.
 
-A run is a thread with its own line to the forge; each of its requests, REST's and git's, waits there for its turn. What
-the runs do is the shipped handlers' work; only the exam is played, by a launcher that finds every candidate faster.
+A run is a thread with its own line to the forge; each of its requests, REST's and git's, waits there for its turn, and
+so does its exam. What the runs do is the shipped handlers' work; only the exam is played, by a launcher that finds what
+it is told to.
 """
 
 import atexit
@@ -13,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +35,21 @@ from bot.handlers.examine import examine
 from bot.handlers.gate import Gate, gate
 from bot.handlers.project import Project
 from bot.handlers.publish import Publisher, publish
+from bot.handlers.reconcile import reconcile
 from bot.handlers.run import Candidate, RunFolder
 from bot.launch import Watch
 from tests.github.flaky import Fault, Line, Request, line_to
 from tests.handlers.conftest import FORM, PATH, ROOT
-from tests.report.builders import evaluation
+from tests.handlers.street import push_as_person
+from tests.report.builders import evaluation, refusal
 from tests.verify.conftest import CENTER, HONEST
 
 PATIENCE_S = 120.0
 """A run that makes no request for so long hangs."""
-WORKFLOWS = {"issues": "optimize", "issue_comment": "commands", "workflow_run": "approval"}
+WAKING = {"pull_request": ("opened", "reopened", "synchronize"), "pull_request_review": ("submitted",)}
+"""What starts approve.yml, whose end starts approval.yml."""
+STARTING = {"issues": ("labeled", "unlabeled", "closed", "edited"), "issue_comment": ("created",)}
+EXAM_BEGINS = Request("-", "exam")
 AUTHOR = Identity("Proctor", f"{BOT}@users.noreply.github.com")
 
 
@@ -67,16 +74,29 @@ class Run:
 
     @property
     def workflow(self) -> str:
-        return WORKFLOWS[self.event]
+        match self.event:
+            case "issues" if self.payload["action"] == "labeled":
+                return "optimize"
+            case "workflow_run":
+                return "approval"
+            case "schedule":
+                return "reconcile"
+            case _:
+                return "commands"
+
+    @property
+    def asked(self) -> bool:
+        """Whether a person asked for it; else GitHub itself started it."""
+        return "issue" in self.payload
 
     @property
     def number(self) -> int:
-        """The issue or pull request that it is about."""
-        return int(self.payload["issue"]["number"])
+        """The issue or pull request that it is about; 0: all."""
+        return int(self.payload["issue"]["number"]) if self.asked else 0
 
     @property
     def who(self) -> str:
-        return str(self.payload["sender"]["login"])
+        return str(self.payload["sender"]["login"]) if self.asked else ""
 
     @property
     def over(self) -> bool:
@@ -103,7 +123,8 @@ class Run:
             self._thread.join()
 
     def _turn(self, request: Request) -> Fault | None:
-        self.sent.append(request)
+        if request is not EXAM_BEGINS:
+            self.sent.append(request)
         self._said.put(request)
         return self._turns.get(timeout=PATIENCE_S)
 
@@ -122,6 +143,10 @@ class Run:
         github = connect(f"{self.line.api_url}/api/v3", "bot-token", REPOSITORY, login=BOT)
         remote = Remote(f"{self.line.api_url}/{REPOSITORY}.git", "bot-token")
         folder = RunFolder(city.folder / f"run-{self.id}")
+        now = datetime.now(UTC) + city.ahead
+        if self.workflow == "reconcile":
+            reconcile(github, remote, now)
+            return
         tools = Gate(
             github,
             remote,
@@ -132,6 +157,7 @@ class Run:
             attempt=self.attempt,
             run_url=f"{city.forge.url}/{REPOSITORY}/actions/runs/{self.id}",
             workflow=self.workflow,
+            now=now,
         )
         self._job("gate", "in_progress")
         passed = gate(decode_event(self.event, json.loads(json.dumps(self.payload))), tools)
@@ -142,6 +168,8 @@ class Run:
         self.stage = "verify"
         if folder.order().kind == "optimize":
             folder.write_candidate(Candidate(path=PATH, source=HONEST))
+        self._job("verify", "in_progress")
+        self._turn(EXAM_BEGINS)
         if state.run(self.id).status == "completed":
             return
         examine(folder, city.project, city.examined, lambda _: None)
@@ -159,16 +187,21 @@ class Run:
 
 @dataclass
 class City:
-    """A forge, its people, and all runs that its events started. `groups`: as the workflow files have them."""
+    """A forge, its people, and all runs that its events started. `groups`: as the workflow files have them. `ahead`: by
+    how much it is later than now, for whoever asks what has been abandoned. `right`: what the next exams find.
+    """
 
     forge: Forge
     project: Project
     folder: Path
     stack: ExitStack
     groups: bool = True
+    ahead: timedelta = timedelta()
+    right: bool = True
     runs: list[Run] = field(default_factory=list)
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     exams: int = 0
+    pushes: int = 0
 
     @property
     def state(self) -> ForgeState:
@@ -185,7 +218,7 @@ class City:
         return int(self.person("visitor").post("issues", title="optimize: center", body=FORM)["number"])
 
     def examined(self, job: Job, watch: Watch = lambda _: None) -> Evaluation:
-        """Faster, whatever it is; each exam with a salt of its own."""
+        """Faster, or wrong, whatever it is; each exam with a salt of its own."""
         self.exams += 1
         return evaluation(
             contract="center",
@@ -194,7 +227,13 @@ class City:
             candidate_name=job.candidate_name,
             judge_digest=digest.of_judge(),
             salt=f"{self.exams:064x}",
+            refusal=None if self.right else refusal(),
         )
+
+    def push(self, branch: str, files: dict[str, str], base: str) -> str:
+        """A person's commit on top of a branch; returns it."""
+        self.pushes += 1
+        return push_as_person(self.forge.clone_url, self.folder / f"clone-{self.pushes}", branch, files, base=base)
 
     def acts(self, act: Callable[[], object]) -> list[Run]:
         """Runs that what somebody does starts."""
@@ -204,28 +243,31 @@ class City:
 
     def deliver(self, name: str, payload: dict[str, Any]) -> list[Run]:
         """The run that an event starts; delivered twice, it starts two."""
-        if name not in WORKFLOWS or payload["action"] not in ("labeled", "unlabeled", "created"):
-            return []
-        workflow = WORKFLOWS[name]
-        line = self.stack.enter_context(line_to(self.forge.url))
-        made = self.state.begin_run(workflow, f"{workflow} #{payload['issue']['number']}", name)
-        line.newest = made.id
-        run = Run(self, name, payload, line, made.id)
+        if payload["action"] in WAKING.get(name, ()):
+            pull = payload["pull_request"]
+            woken = {"event": name, "head_sha": pull["head"]["sha"], "pull_requests": [{"number": pull["number"]}]}
+            ended = {"action": "completed", "workflow_run": woken, "repository": payload["repository"]}
+            return [self.begin("workflow_run", ended)]
+        return [self.begin(name, payload)] if payload["action"] in STARTING.get(name, ()) else []
+
+    def begin(self, event: str, payload: dict[str, Any]) -> Run:
+        """A run that has not made its first request."""
+        run = Run(self, event, payload, self.stack.enter_context(line_to(self.forge.url)), 0)
+        run.id = self.state.begin_run(run.workflow, f"{run.workflow} #{run.number}", event).id
+        run.line.newest = run.id
         self.runs.append(run)
-        return [run]
+        return run
 
     def ready(self) -> list[Run]:
         """Runs that may go on: those under way, and those whose concurrency group is free."""
-        return [run for run in self.runs if not run.over and (run.stage != "queued" or not self._kept_waiting(run))]
+        return [run for run in self.runs if not run.over and self._before(run) is None]
 
-    def _kept_waiting(self, run: Run) -> bool:
-        """Whether a run of its group is before it: `optimize` whole, of `commands` the gate, as the files have it."""
+    def _before(self, run: Run) -> Run | None:
+        """The run of its group that it waits for: `optimize` whole, of `commands` the gate, as the files have it."""
         holds = {"optimize": ("queued", "gate", "verify", "publish"), "commands": ("queued", "gate")}
-        before = self.runs[: self.runs.index(run)]
-        return self.groups and any(
-            (other.workflow, other.number) == (run.workflow, run.number) and other.stage in holds[run.workflow]
-            for other in before
-        )
+        before = self.runs[: self.runs.index(run)] if self.groups and run.stage == "queued" else []
+        mine = (other for other in before if (other.workflow, other.number) == (run.workflow, run.number))
+        return next((other for other in mine if other.stage in holds.get(run.workflow, ())), None)
 
     def step(self, run: Run, fault: Fault | None = None) -> None:
         """One request of a run, or its beginning."""
@@ -242,9 +284,10 @@ class City:
                     self.step(run)
 
     def finish(self, run: Run) -> None:
-        """One run to its end, with those before it."""
+        """One run to its end, and before it those that it waits for; no other moves meanwhile."""
         while not run.over:
-            self.step(next(r for r in self.ready() if r is run or not self._kept_waiting(r)))
+            first = self._before(run)
+            self.step(run if first is None else first)
 
 
 _ready: dict[str, Path] = {}
@@ -264,18 +307,25 @@ def _template() -> Path:
 
 
 @contextmanager
-def city() -> Iterator[City]:
-    """A new city: nobody has said anything yet."""
+def city(like: "City | None" = None) -> Iterator[City]:
+    """A new city: nobody has said anything yet, or all that is said in another one, which nobody changes meanwhile."""
     template = _template()
     with tempfile.TemporaryDirectory(prefix="proctor-city-") as name, ExitStack() as stack:
         folder = Path(name)
         (bare,) = (template / "forge").rglob("kernels.git/acme/kernels.git")
-        state = ForgeState(Repository(Path(shutil.copytree(bare, folder / "acme" / "kernels.git"))))
-        state.add_user("maintainer", "write", "maintainer-token")
-        state.add_user("reviewer", "write", "reviewer-token")
-        state.add_user("visitor", "triage", "visitor-token")
-        state.add_user(BOT, "write", "bot-token", actions_bot=True)
+        there = like.state.repository.path if like else bare
+        repository = Repository(Path(shutil.copytree(there, folder / "acme" / "kernels.git")))
+        state = like.state.beside(repository) if like else _founded(repository)
         forge = stack.enter_context(Forge.serving(state))
-        made = City(forge, Project(template / "project"), folder, stack)
+        made = City(forge, Project(template / "project"), folder, stack, exams=like.exams if like else 0)
         state.subscribe(lambda name, payload: made.events.append((name, payload)))
         yield made
+
+
+def _founded(repository: Repository) -> ForgeState:
+    state = ForgeState(repository)
+    state.add_user("maintainer", "write", "maintainer-token")
+    state.add_user("reviewer", "write", "reviewer-token")
+    state.add_user("visitor", "triage", "visitor-token")
+    state.add_user(BOT, "write", "bot-token", actions_bot=True)
+    return state

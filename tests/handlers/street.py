@@ -4,6 +4,7 @@ it is told to."""
 import re
 import subprocess
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bot import digest
 from bot.contract.load import load_contract
@@ -21,6 +22,36 @@ from tests.verify.conftest import HONEST
 
 PERSON = "maintainer@users.noreply.github.com"
 BOTS_OWN = f"{BOT}@users.noreply.github.com"
+
+
+def push_as_person(
+    clone_url: str,
+    work: Path,
+    branch: str,
+    files: dict[str, str],
+    *,
+    base: str = "main",
+    amend: bool = False,
+    email: str = PERSON,
+) -> str:
+    """Files onto a branch through the clone `work`, as somebody with an account does it; returns the commit."""
+    url = clone_url.replace("://", "://x:maintainer-token@")
+
+    def git(*arguments: str) -> str:
+        who = ("-c", "user.name=somebody", "-c", f"user.email={email}")
+        folder = work if work.is_dir() else work.parent
+        done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("clone", "--quiet", "--branch", base, url, str(work))
+    git("checkout", "--quiet", "-B", branch)
+    for path, text in files.items():
+        (work / path).parent.mkdir(parents=True, exist_ok=True)
+        (work / path).write_text(text, encoding="utf-8")
+    git("add", "--all")
+    git("commit", "--quiet", *(["--amend", "--reset-author", "--no-edit"] if amend else ["--message", "Change"]))
+    git("push", "--quiet", "--force", "origin", branch)
+    return git("rev-parse", "HEAD")
 
 
 @dataclass
@@ -72,23 +103,7 @@ class Street:
         """Files onto a branch, as somebody with an account does it; returns the commit."""
         self.clones += 1
         work = self.town.folder / f"clone-{self.clones}"
-        url = self.town.forge.clone_url.replace("://", "://x:maintainer-token@")
-
-        def git(*arguments: str) -> str:
-            who = ("-c", "user.name=somebody", "-c", f"user.email={email}")
-            folder = work if work.is_dir() else self.town.folder
-            done = subprocess.run(["git", *who, *arguments], cwd=folder, capture_output=True, text=True, check=True)
-            return done.stdout.strip()
-
-        git("clone", "--quiet", "--branch", base, url, str(work))
-        git("checkout", "--quiet", "-B", branch)
-        for path, text in files.items():
-            (work / path).parent.mkdir(parents=True, exist_ok=True)
-            (work / path).write_text(text, encoding="utf-8")
-        git("add", "--all")
-        git("commit", "--quiet", *(["--amend", "--reset-author", "--no-edit"] if amend else ["--message", "Change"]))
-        git("push", "--quiet", "--force", "origin", branch)
-        return git("rev-parse", "HEAD")
+        return push_as_person(self.town.forge.clone_url, work, branch, files, base=base, amend=amend, email=email)
 
     def proposal(self, files: dict[str, str], branch: str = "faster", login: str = "maintainer") -> int:
         """A person's pull request; its number."""

@@ -78,7 +78,7 @@ def look(place: City) -> None:
         assert before <= after, f"a report of run {before} was overwritten by one of run {after}"
     for run in place.runs:
         writes = [f"{r.method} {r.path}" for r in run.sent if r.method != "GET" and ".git/" not in r.path]
-        if run.who not in WRITERS:
+        if run.asked and run.who not in WRITERS:
             assert all(REFUSED.search(write) for write in writes), writes
             assert not any(r.method == "POST" and "receive-pack" in r.path for r in run.sent)
 
@@ -91,7 +91,7 @@ def _of_a_run(body: str) -> bool:
 
 def _asked_on(place: City, number: int) -> int:
     """How many things people did there that started a run, however often each was delivered."""
-    acts = {json.dumps(run.payload, sort_keys=True) for run in place.runs if run.number == number}
+    acts = {json.dumps(run.payload, sort_keys=True) for run in place.runs if run.asked and run.number == number}
     return len(acts)
 
 

@@ -74,7 +74,7 @@ def test_an_exam_that_died_leaves_an_error_with_what_to_send(street: Street) -> 
     street.town.forge.state.end_run(run, "cancelled")
     assert f"#{number}: run {run} was interrupted" in reconciled(street)
     state, text = street.statuses(number)[EXAM]
-    assert (state, text) == ("error", "interrupted: its run ended without a result; /verify begins anew")
+    assert (state, text) == ("error", "interrupted: run 1 ended without a result; /verify begins anew")
 
 
 def test_the_next_command_reconciles_too(street: Street) -> None:
@@ -94,7 +94,7 @@ def test_status_says_what_was_interrupted(street: Street) -> None:
     town.forge.state.end_run(run, "failure")
     town.person("maintainer").post(f"issues/{number}/comments", body="/bench-status")
     town.gate(now=datetime.now(UTC) + LATER)
-    assert "`proctor/exam` is error: `interrupted: its run ended" in town.said(number)[-1]
+    assert "`proctor/exam` is error: `interrupted: run 1 ended" in town.said(number)[-1]
 
 
 def test_what_came_of_a_run_meanwhile_is_not_overwritten(street: Street) -> None:
