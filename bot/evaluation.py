@@ -37,7 +37,7 @@ RefusalKind = Literal["incorrect", "tampered", "build_failed", "timed_out"]
 
 
 class BaselineSource(Frozen):
-    """A baseline that the base commit names besides the contract's own: the incumbent."""
+    """A baseline that the base commit names besides the contract's own: an incumbent."""
 
     name: str
     role: Role
@@ -65,7 +65,9 @@ class Job(Frozen):
     """What the control plane asks of the verifier. Never carries a secret.
 
     `keep`: a folder in which to leave the tensors of a counterexample, for a bundle. `workload`: examine the cells of
-    this one alone. `rounds`: pairs of workers that time each cell, instead of the mode's own number.
+    this one alone. `rounds`: pairs of workers that time each cell, instead of the mode's own number. `incumbents`: the
+    kernels merged for this contract, by what they are merged for (`Environment.target`): the verifier, who knows the
+    device, takes that of the device.
     """
 
     contracts_dir: str
@@ -75,7 +77,7 @@ class Job(Frozen):
     mode: Mode
     device: Device = "cpu"
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-    incumbent: BaselineSource | None = None
+    incumbents: dict[str, BaselineSource] = {}
     keep: str | None = None
     workload: str | None = None
     shard: Shard | None = None
@@ -239,9 +241,10 @@ class Cell(Frozen):
     """Times of one scored cell. `bar` names the baseline it was interleaved with.
 
     `state`: `resolved`, `unresolved` (the clock cannot tell), or `invalid` with the reason in `note`.
-    `claimed_ns`: what the candidate's process says of the same calls; shown, never believed. `overhead_ns`: the least
-    time that a call which does nothing takes on our clock; it is in every time here. `host_bound`: on a GPU, whose
-    calls needed their process in their midst, so that its waking and its launches are in their times.
+    `claimed_ns`, `baseline_claimed_ns`: what the candidate's and the bar's process say of the same calls, on a GPU by
+    its events; shown, never believed. `overhead_ns`: the least time that a call which does nothing takes on our clock;
+    it is in every time here. `host_bound`: on a GPU, whose calls needed their process in their midst, so that its
+    waking and its launches are in their times.
     """
 
     workload: str
@@ -250,6 +253,7 @@ class Cell(Frozen):
     rounds: list[Round]
     baselines: list[BaselineTime]
     claimed_ns: list[Nanoseconds] = []
+    baseline_claimed_ns: list[Nanoseconds] = []
     floor_ns: Nanoseconds | None = None
     overhead_ns: Nanoseconds = 0
     host_bound: list[Literal["candidate", "baseline"]] = []
@@ -353,14 +357,15 @@ class GpuState(Frozen):
     """A GPU at one moment. `throttled`: what holds its clock back; `foreign_processes`: that use it beside us."""
 
     sm_mhz: Annotated[int, Field(ge=0)]
+    memory_mhz: Annotated[int, Field(ge=0)] | None = None
     celsius: Annotated[int, Field(ge=0)]
     throttled: list[str]
     foreign_processes: Annotated[int, Field(ge=0)]
 
 
 class Gpu(Frozen):
-    """The device the times belong to: ceilings as measured on it (bytes read plus written, bf16 matrix operations), and
-    its state before and after the timed calls."""
+    """The device the times belong to: ceilings as measured on it (bytes read plus written, bf16 matrix operations), the
+    SM clock at which they were, and its state before and after the timed calls."""
 
     capability: str
     driver: str
@@ -369,6 +374,7 @@ class Gpu(Frozen):
     cache_bytes: Annotated[int, Field(gt=0)]
     bytes_per_second: Annotated[float, Field(gt=0)]
     operations_per_second: Annotated[float, Field(gt=0)]
+    ceilings_sm_mhz: Annotated[int, Field(gt=0)] | None = None
     before: GpuState | None = None
     after: GpuState | None = None
 
@@ -386,6 +392,11 @@ class Environment(Frozen):
     sandbox: Literal["bubblewrap", "none"]
     packages: dict[str, str] = {}
     gpu: Gpu | None = None
+
+    @property
+    def target(self) -> str:
+        """What a kernel is merged for that was examined here: `cpu`, or a GPU's compute capability (`sm_90`)."""
+        return self.architecture if self.architecture.startswith("sm_") else "cpu"
 
 
 class Evaluation(Frozen):
@@ -436,7 +447,9 @@ class Evaluation(Frozen):
         return digest.of_document(_told(self.model_dump(mode="json")))
 
 
-_ADDED = frozenset({"workload", "shard", "host_bound", "packages"})
+_ADDED = frozenset(
+    {"workload", "shard", "host_bound", "packages", "baseline_claimed_ns", "memory_mhz", "ceilings_sm_mhz"}
+)
 """Fields that evaluations of before do not have: saying nothing, they do not change a digest that reports print."""
 
 

@@ -41,17 +41,24 @@ def first_message(task: AgentTask) -> str:
     """The task: the contract in words, where to start, and the request."""
     return _template("task.md").substitute(
         contract=contract_text(task.contract, task.device),
-        start="\n".join(f"- `baselines/{b.name}.py` ({b.role})" for b in task.baselines) or "- none",
+        start="\n".join(_start(task)) or "- none",
         wiki="\n".join(f"- `wiki/{name}`" for name in sorted(task.wiki)) or "- none",
         request=quoted(task.goal) or "> (nothing)",
     )
+
+
+def _start(task: AgentTask) -> Iterator[str]:
+    """Where to start, the incumbents first: an agent is not told the device, and reads which is for which."""
+    for target, kernel in task.incumbents.items():
+        yield f"- `baselines/{kernel.name}.py` ({kernel.role} on {target})"
+    yield from (f"- `baselines/{kernel.name}.py` ({kernel.role})" for kernel in task.baselines)
 
 
 def starting_files(task: AgentTask) -> dict[str, str]:
     """What the workspace holds at the start: relative path → text."""
     return {
         "contract.md": contract_text(task.contract, task.device),
-        **{f"baselines/{b.name}.py": b.source for b in task.baselines},
+        **{f"baselines/{b.name}.py": b.source for b in (*task.baselines, *task.incumbents.values())},
         **{f"wiki/{name}": text for name, text in task.wiki.items()},
     }
 

@@ -21,7 +21,8 @@ class Budget(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """One run. `baselines` (the incumbent among them) and `wiki` (file name → text) are what the agent may read.
+    """One run. `baselines`, `incumbents` (what each is merged for → kernel) and `wiki` (file name → text) are what the
+    agent may read.
 
     `goal`: free text of the issue, from outside.
     """
@@ -31,6 +32,7 @@ class AgentTask:
     device: Device
     goal: str = ""
     baselines: Sequence[BaselineSource] = ()
+    incumbents: Mapping[str, BaselineSource] = field(default_factory=dict)
     wiki: Mapping[str, str] = field(default_factory=dict)
     budget: Budget = field(default_factory=Budget)
 

@@ -12,7 +12,7 @@ from bot import digest
 from bot.contract.consistency import inconsistencies
 from bot.contract.distribution import Frozen
 from bot.contract.mistakes import Remains, Undecided, mistakes_of, remains, written
-from bot.contract.schema import Contract
+from bot.contract.schema import Contract, Device
 from bot.errors import DataError, Problem, UsageError
 
 M = TypeVar("M", bound=BaseModel)
@@ -179,38 +179,45 @@ def _parse(folder: Path) -> Contract:
 
 
 class Incumbents(Frozen):
-    """`kernels/<op>/index.yaml`: the merged kernel for each architecture, a file beside it."""
+    """`kernels/<op>/index.yaml`: the kernel merged for `cpu` and for each compute capability, a file beside it."""
 
-    incumbents: dict[str, Annotated[str, Field(pattern=r"^[a-z]+_[A-Za-z0-9_]+\.py$")]] = {}
+    incumbents: dict[
+        Annotated[str, Field(pattern=r"^(cpu|sm_[0-9]{2,3})$")],
+        Annotated[str, Field(pattern=r"^[a-z]+_[A-Za-z0-9_]+\.py$")],
+    ] = {}
+
+    def on(self, device: Device) -> dict[str, str]:
+        """Those that can be merged for what an exam runs on; which GPU it is, only the verifier knows."""
+        return {target: file for target, file in self.incumbents.items() if (target == "cpu") == (device == "cpu")}
 
 
-def load_incumbents(kernels: Path, name: str) -> dict[str, str]:
-    """File name of the kernel merged for each architecture, as the index has it, files there or not.
+def load_incumbents(kernels: Path, name: str) -> Incumbents:
+    """The kernels merged for a contract, as the index names them, files there or not.
 
     Raises:
         DataError: the index has mistakes.
     """
     index = kernels / name / "index.yaml"
     if not index.is_file():
-        return {}
+        return Incumbents()
     source = f"kernels/{name}/index.yaml"
     try:
         text = index.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise DataError(source, [Problem("", "not UTF-8 text")]) from None
-    return validate(Incumbents, parse_yaml(text, source), source).incumbents
+    return validate(Incumbents, parse_yaml(text, source), source)
 
 
-def load_incumbent(kernels: Path, name: str, architecture: str) -> tuple[str, str] | None:
-    """File name and source of the kernel merged for this contract and architecture, if there is one.
+def read_incumbents(kernels: Path, name: str, device: Device) -> dict[str, tuple[str, str]]:
+    """File name and source of the kernels merged for a contract on this device, by what each is merged for.
 
     Raises:
         DataError: the index has mistakes, or names a file that is not there.
     """
-    file = load_incumbents(kernels, name).get(architecture)
-    if file is None:
-        return None
-    source = f"kernels/{name}/index.yaml"
-    if not (kernels / name / file).is_file():
-        raise DataError(source, [Problem(f"incumbents.{architecture}", f"the file {file} is missing")])
-    return file, (kernels / name / file).read_text(encoding="utf-8")
+    found: dict[str, tuple[str, str]] = {}
+    for target, file in load_incumbents(kernels, name).on(device).items():
+        if not (kernels / name / file).is_file():
+            source = f"kernels/{name}/index.yaml"
+            raise DataError(source, [Problem(f"incumbents.{target}", f"the file {file} is missing")])
+        found[target] = file, (kernels / name / file).read_text(encoding="utf-8")
+    return found

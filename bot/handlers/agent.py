@@ -38,6 +38,7 @@ def agent(model: Model, budget: Budget, tools: AgentTools) -> str:
         device=order.device,
         goal=_goal(order),
         baselines=_baselines(order, tools.project),
+        incumbents={} if order.start == "reference" else tools.project.incumbents(order.contract, order.device),
         wiki=_wiki(tools.project),
         budget=_within(budget, order.steering),
     )
@@ -76,17 +77,16 @@ def _tell(message: Progress | Commitment, say: Callable[[str], None]) -> None:
 
 
 def _baselines(order: Order, project: Project) -> list[BaselineSource]:
-    """What the agent may read: the contract's baselines for the device, and the incumbent unless told to start anew."""
+    """What the agent may read beside incumbents: the contract's baselines for the device, and what is attached."""
     loaded = load_contract(project.contracts, order.contract)
     found = [
         BaselineSource(name=b.name, role=b.role, source=loaded.read(b.file))
         for b in loaded.contract.baselines
         if order.device in b.device
     ]
-    incumbent = project.incumbent(order.contract, order.device)
     if order.start == "attached":
         found.insert(0, BaselineSource(name="attached", role="competitor", source=order.attached))
-    return [incumbent, *found] if incumbent is not None and order.start != "reference" else found
+    return found
 
 
 def _wiki(project: Project) -> dict[str, str]:

@@ -164,7 +164,7 @@ def _incumbents(root: Path) -> Iterator[Check]:
             )
             continue
         try:
-            found = load_incumbents(root / "kernels", name)
+            found = load_incumbents(root / "kernels", name).incumbents
         except (UsageError, OSError) as error:
             yield Check("mend", f"incumbents of {name}", str(error), remedy)
             continue

@@ -258,8 +258,8 @@ def read_kernel(remote: Remote, sha: str, path: str) -> Candidate:
     return Candidate(path=path, source=source)
 
 
-def incumbent_at(remote: Remote, sha: str, contract: str, device: Device) -> BaselineSource | None:
-    """The kernel that a commit names as merged for this contract and device.
+def incumbents_at(remote: Remote, sha: str, contract: str, device: Device) -> dict[str, BaselineSource]:
+    """The kernels that a commit names as merged for this contract on this device, by what each is merged for.
 
     Raises:
         RefusedError: its index of merged kernels has mistakes.
@@ -268,17 +268,18 @@ def incumbent_at(remote: Remote, sha: str, contract: str, device: Device) -> Bas
     folder = f"kernels/{contract}"
     index = f"{folder}/index.yaml"
     if index not in list_files(remote, sha, folder):
-        return None
+        return {}
     try:
         text = read_files(remote, sha, [index])[index].decode("utf-8", "replace")
-        file = validate(Incumbents, parse_yaml(text, index), index).incumbents.get(device)
-        if file is None:
-            return None
-        source = read_kernel(remote, sha, f"{folder}/{file}").source
+        files = validate(Incumbents, parse_yaml(text, index), index).on(device)
+        sources = {file: read_kernel(remote, sha, f"{folder}/{file}").source for file in set(files.values())}
     except UsageError as error:
         detail = code_span(plain_line(str(error)))
         raise NO_RECORD.error(detail=f"the incumbent of {sha[:12]} is not there: {detail}") from None
-    return BaselineSource(name=file.removesuffix(".py"), role="incumbent", source=source)
+    return {
+        target: BaselineSource(name=file.removesuffix(".py"), role="incumbent", source=sources[file])
+        for target, file in files.items()
+    }
 
 
 def _only(paths: Sequence[str], *folders: str) -> None:

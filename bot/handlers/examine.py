@@ -73,7 +73,7 @@ class _Exams:
         job = self.project.job(order.contract, candidate.name, candidate.source, mode, order.device)
         job = job.model_copy(update={"shard": self.shard, "workload": order.workload, "rounds": order.rounds})
         if order.against == "report":
-            job = job.model_copy(update={"incumbent": self.folder.incumbent()})
+            job = job.model_copy(update={"incumbents": self.folder.incumbents()})
         for _ in range(RETRIES):
             try:
                 return self.launcher(job, self.watch)

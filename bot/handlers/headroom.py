@@ -84,13 +84,21 @@ def _records(remote: Remote, sha: str, paths: Sequence[str], wanted: re.Pattern[
             continue
 
 
-def headroom(earlier: Earlier, contract_digest: str, device: Device) -> Headroom | None:
-    """From the newest exam of this contract on this device whose cells all have a floor; None where there is none."""
+def target_of(earlier: Earlier, device: Device) -> str:
+    """What runs here are examined on (`Environment.target`): of GPUs that of the newest exam, "" without one."""
+    if device == "cpu":
+        return "cpu"
+    seen = [run for run in earlier.evaluations if run.environment.target != "cpu"]
+    return max(seen, key=lambda run: run.started_at).environment.target if seen else ""
+
+
+def headroom(earlier: Earlier, contract_digest: str, target: str) -> Headroom | None:
+    """From the newest exam of this contract on this target whose cells all have a floor; None where there is none."""
     measured = [
         run
         for run in earlier.evaluations
         if run.contract_digest == contract_digest
-        and run.environment.architecture.startswith("sm_") == (device == "cuda")
+        and run.environment.target == target
         and run.workload is None
         and run.cells
         and all(cell.floor_ns for cell in run.cells)
@@ -115,12 +123,12 @@ def _best(cell: Cell, run: Evaluation) -> tuple[str, float]:
     return name, times[name]
 
 
-def costs(earlier: Earlier, device: Device) -> Costs:
-    """What runs on this device have cost."""
+def costs(earlier: Earlier, target: str) -> Costs:
+    """What runs on this target have cost."""
     exams = [
         run.seconds + (run.confirmation.seconds if run.confirmation else 0.0)
         for run in earlier.evaluations
-        if run.refusal is None and run.environment.architecture.startswith("sm_") == (device == "cuda")
+        if run.refusal is None and run.environment.target == target
     ]
     agents = earlier.agents
     return Costs(

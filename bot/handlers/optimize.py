@@ -46,8 +46,8 @@ from bot.handlers.asked import (
     shards_of,
 )
 from bot.handlers.definition import uncovered
-from bot.handlers.evidence import incumbent_at
-from bot.handlers.headroom import LITTLE, Earlier, Headroom, costs, headroom, read_earlier
+from bot.handlers.evidence import incumbents_at
+from bot.handlers.headroom import LITTLE, Earlier, Headroom, costs, headroom, read_earlier, target_of
 from bot.handlers.run import Order, Steering
 from bot.handlers.steer import request_of, steering_of, told
 from bot.report.echo import Understood, render_echo
@@ -134,7 +134,7 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
     if not github.claim(tools.claim_of(asked.number, asked.key), sha):
         return Passed("ignored: this event has been handled")
     earlier = read_earlier(tools.remote, sha, request.contract)
-    room = headroom(earlier, loaded.digest, tools.device)
+    room = headroom(earlier, loaded.digest, target_of(earlier, tools.device))
     order = Order(
         kind="optimize",
         repo=asked.repo,
@@ -209,19 +209,21 @@ def _understood(
     order: Order, request: Request, loaded: LoadedContract, earlier: Earlier, room: Headroom | None, tools: Gate
 ) -> Understood:
     scored = loaded.contract.scored(tools.device)
-    incumbent = incumbent_at(tools.remote, order.base_sha, order.contract, tools.device)
-    spent, most, asked = costs(earlier, tools.device), Budget(), order.steering
+    incumbents = incumbents_at(tools.remote, order.base_sha, order.contract, tools.device)
+    target = target_of(earlier, tools.device)
+    spent, most, asked = costs(earlier, target), Budget(), order.steering
     return Understood(
         contract=order.contract,
         version=loaded.contract.version,
         contract_digest=loaded.digest,
         request_digest=order.request_digest[:_DIGITS],
         start=order.start,
-        incumbent=incumbent.name if incumbent else None,
+        incumbents={merged_for: kernel.name for merged_for, kernel in incumbents.items()},
         anchors=request.anchors,
         workloads=len({workload.name for workload, _ in scored}),
         cells=len(scored),
         device=tools.device,
+        target=target,
         runners=order.shards,
         hardware=request.hardware,
         rules=request.rules,

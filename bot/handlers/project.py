@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from bot.contract.load import load_incumbent
+from bot.contract.load import read_incumbents
 from bot.contract.schema import Device
 from bot.errors import UsageError
 from bot.evaluation import ARCHITECTURES, BaselineSource, Inspection, Job, Mode
@@ -50,16 +50,17 @@ class Project:
         """The folder of merged kernels."""
         return self.root / "kernels"
 
-    def incumbent(self, contract: str, device: Device) -> BaselineSource | None:
-        """The kernel merged for this contract and device, as this checkout names it.
+    def incumbents(self, contract: str, device: Device) -> dict[str, BaselineSource]:
+        """The kernels merged for this contract on this device, as this checkout names them: for each GPU its own.
 
         Raises:
             DataError: the index of merged kernels has mistakes.
         """
-        found = load_incumbent(self.kernels, contract, device)
-        if found is None:
-            return None
-        return BaselineSource(name=Path(found[0]).stem, role="incumbent", source=found[1])
+        found = read_incumbents(self.kernels, contract, device)
+        return {
+            target: BaselineSource(name=Path(file).stem, role="incumbent", source=source)
+            for target, (file, source) in found.items()
+        }
 
     def job(self, contract: str, name: str, source: str, mode: Mode, device: Device) -> Job:
         """The order to examine a kernel; the verifier reads the contract, and says what is wrong with it.
@@ -74,7 +75,7 @@ class Project:
             source=source,
             mode=mode,
             device=device,
-            incumbent=self.incumbent(contract, device),
+            incumbents=self.incumbents(contract, device),
         )
 
     def inspection(self, contract: str, name: str, source: str, architectures: Sequence[str] | None) -> Inspection:

@@ -98,7 +98,7 @@ def _open(
     files = {f"{record}/{name}": data for name, data in tools.folder.workspace_files().items() if _kept(name)}
     files |= {
         candidate.path: candidate.source.encode(),
-        f"kernels/{order.contract}/index.yaml": _index(order, candidate, tools.remote),
+        f"kernels/{order.contract}/index.yaml": _index(order, candidate, evaluations[-1], tools.remote),
         f"{record}/order.json": order.model_dump_json(indent=1).encode() + b"\n",
         f"{record}/evaluations/{order.run_number:03d}.json": evaluations[-1].model_dump_json(indent=1).encode() + b"\n",
     }
@@ -160,14 +160,14 @@ def _picture(path: str, evaluation: Evaluation) -> dict[str, bytes]:
     return {} if drawn is None else {path: drawn.encode()}
 
 
-def _index(order: Order, candidate: Candidate, remote: Remote) -> bytes:
-    """Merging the pull request makes the candidate the incumbent of this device; other devices keep theirs."""
+def _index(order: Order, candidate: Candidate, newest: Evaluation, remote: Remote) -> bytes:
+    """Merging the pull request makes the candidate the incumbent of what it was examined on, and of nothing else."""
     path = f"kernels/{order.contract}/index.yaml"
     known: dict[str, str] = {}
     if path in list_files(remote, order.base_sha, f"kernels/{order.contract}"):
         text = read_files(remote, order.base_sha, [path])[path].decode("utf-8", "replace")
         known = validate(Incumbents, parse_yaml(text, path), path).incumbents
-    return dump_yaml(Incumbents(incumbents={**known, order.device: candidate.name}).model_dump()).encode()
+    return dump_yaml(Incumbents(incumbents={**known, newest.environment.target: candidate.name}).model_dump()).encode()
 
 
 def _publish_rerun(order: Order, runs: dict[int, Evaluation], verdict: Verdict, tools: Publisher) -> Published:

@@ -30,7 +30,7 @@ from bot.handlers.evidence import (
     EXAM,
     Record,
     authors_of,
-    incumbent_at,
+    incumbents_at,
     kernel_of,
     load_record,
     load_verified,
@@ -163,15 +163,15 @@ def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Re
     """Claim, write what the next job needs, and say on the head that an exam goes on."""
     github, folder = tools.github, tools.folder
     began = record.order.base_sha if record is not None else order.base_sha
-    then = incumbent_at(tools.remote, began, order.contract, order.device) if order.against == "report" else None
+    then = incumbents_at(tools.remote, began, order.contract, order.device) if order.against == "report" else {}
     # Twice is once, so that whoever asked need not wait for the claim.
     github.react(event.comment_id, "rocket")
     if not github.claim(tools.claim_of(event.number, event.key), order.base_sha):
         return Passed("ignored: this event has been handled")
     folder.write_order(order.model_copy(update={"workflow_run": tools.run}))
     folder.write_candidate(candidate)
-    if then is not None:
-        folder.write_incumbent(then)
+    if then:
+        folder.write_incumbents(then)
     if record is not None:
         if record.agent_run is not None:
             folder.write_agent(record.agent_run)

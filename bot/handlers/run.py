@@ -41,8 +41,8 @@ class Steering(Frozen):
 class Order(Frozen):
     """What the gate let through. `number` is where answers go: the issue, or for other kinds the pull request.
 
-    `exams`: how many to hold one after the other, the first as run `run_number`. `against`: the incumbent of the base
-    branch, or the one in the run folder that the report began with. `shards`: over so many runners an exam is spread;
+    `exams`: how many to hold one after the other, the first as run `run_number`. `against`: the incumbents of the base
+    branch, or those in the run folder that the report began with. `shards`: over so many runners an exam is spread;
     `workload` and `rounds`: what a rerun times, and how often. A `verify` has the `authors` of the kernel, who do
     not approve it; `assisted`: the bot opened the pull request, and people changed its branch. `workflow_run`: the run
     of GitHub Actions that the gate was part of. `attached`, `criteria`, `rules`, `hidden`: of the issue's request
@@ -96,6 +96,12 @@ class Candidate(Frozen):
         return self.path.rpartition("/")[2]
 
 
+class Began(Frozen):
+    """What was merged for an order's contract and device when its report was begun."""
+
+    incumbents: dict[str, BaselineSource]
+
+
 class RunFolder:
     """One run's documents."""
 
@@ -131,13 +137,14 @@ class RunFolder:
         """The kernel to examine, if there is one."""
         return self._read("candidate.json", Candidate)
 
-    def write_incumbent(self, incumbent: BaselineSource) -> None:
-        """Keep the incumbent that the report began with."""
-        self._write("incumbent.json", incumbent)
+    def write_incumbents(self, incumbents: dict[str, BaselineSource]) -> None:
+        """Keep the incumbents that the report began with."""
+        self._write("incumbents.json", Began(incumbents=incumbents))
 
-    def incumbent(self) -> BaselineSource | None:
-        """The incumbent that the report began with, if there was one."""
-        return self._read("incumbent.json", BaselineSource)
+    def incumbents(self) -> dict[str, BaselineSource]:
+        """The incumbents that the report began with, by what each is merged for."""
+        began = self._read("incumbents.json", Began)
+        return began.incumbents if began is not None else {}
 
     def write_agent(self, run: AgentRun) -> None:
         """Keep how the candidate came to be."""

@@ -15,7 +15,7 @@ from bot.evaluation import BaselineSource
 from bot.github import sticky
 from bot.github.api import DESCRIPTION_LIMIT, Comment, GitHub, Pull, Status, StatusState
 from bot.github.push import Remote, list_files, read_files
-from bot.handlers.evidence import APPROVAL, EXAM, REPORT, Record, exam_status, incumbent_at
+from bot.handlers.evidence import APPROVAL, EXAM, REPORT, Record, exam_status, incumbents_at
 from bot.sanitize import shorten
 
 _BANNER = "> ⚠️ **STALE"
@@ -33,7 +33,7 @@ class Base:
     sha: str
     judge: str
     contract: str | None
-    incumbent: BaselineSource | None
+    incumbents: Mapping[str, BaselineSource]
 
 
 def base_of(remote: Remote, sha: str, contract: str, device: Device) -> Base:
@@ -44,7 +44,7 @@ def base_of(remote: Remote, sha: str, contract: str, device: Device) -> Base:
         GitHubError: git could not read it.
     """
     return Base(
-        sha, digest.of_judge(), contract_digest(remote, sha, contract), incumbent_at(remote, sha, contract, device)
+        sha, digest.of_judge(), contract_digest(remote, sha, contract), incumbents_at(remote, sha, contract, device)
     )
 
 
@@ -80,8 +80,9 @@ def stale_because(record: Record, base: Base, head_sha: str, remote: Remote) -> 
     if base.judge != newest.judge_digest:
         found.append("the judge has changed on the default branch")
     if not found and base.sha != order.base_sha:
-        then = incumbent_at(remote, order.base_sha, order.contract, order.device)
-        if then != base.incumbent:
+        then = incumbents_at(remote, order.base_sha, order.contract, order.device)
+        targets = {run.environment.target for run in record.evaluations}
+        if any(then.get(target) != base.incumbents.get(target) for target in targets):
             found.append("another kernel is the incumbent on the default branch")
     return found
 

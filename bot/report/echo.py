@@ -1,7 +1,7 @@
 """What the bot understood of a request, before anything is spent on it. Pure; most words stand in templates/."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,8 +13,9 @@ from bot.contract.interchange.flashinfer_bench import Definition, Spec
 class Understood:
     """A request as the bot will carry it out. Texts of the requester's are shown as code.
 
-    `incumbent`: the kernel that is merged for this device, if there is one. `headroom`: best known time over the floor,
-    by `best` over so many cells, on that day; None where nothing measured it. Times in seconds; medians of `exams` and
+    `incumbents`: the kernels that are merged for this device, by what each is merged for. `target`: what the newest
+    exam ran on; only of such are `headroom` and what an exam takes. `headroom`: best known time over the floor, by
+    `best` over so many cells, on that day; None where nothing measured it. Times in seconds; medians of `exams` and
     `agents` earlier runs. `definition`: name of the one attached; `differences`: what of it the contract leaves out.
     """
 
@@ -23,11 +24,12 @@ class Understood:
     contract_digest: str
     request_digest: str
     start: Literal["incumbent", "reference", "attached"]
-    incumbent: str | None
+    incumbents: Mapping[str, str]
     anchors: Sequence[str]
     workloads: int
     cells: int
     device: str
+    target: str
     runners: int
     hardware: str
     rules: Sequence[str]

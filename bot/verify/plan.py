@@ -128,14 +128,14 @@ def _cells(exam: Exam, anchor: Workload) -> list[tuple[Workload, str]]:
 
 
 def baseline_kernels(exam: Exam) -> list[tuple[Kernel, Baseline | None]]:
-    """The contract's baselines on this device, and the incumbent the job names."""
+    """The contract's baselines on this device, and the incumbent that the job names for it."""
     found: list[tuple[Kernel, Baseline | None]] = [
         (Kernel(b.name, exam.loaded.read(b.file), b.role), b)
         for b in exam.contract.baselines
         if exam.device in b.device
     ]
-    if exam.job.incumbent is not None:
-        held = exam.job.incumbent
+    held = exam.job.incumbents.get(exam.gpu.capability if exam.gpu else "cpu")
+    if held is not None:
         found.insert(0, (Kernel(held.name, held.source, held.role), None))
     return found
 

@@ -79,11 +79,11 @@ def test_against_the_report_is_against_the_incumbent_it_began_with(street: Stree
     (kernels / "torch_new.py").write_text(HONEST + "# new\n", encoding="utf-8")
     _, run = town.comment(number, "/rerun-bench against=report")
     street.finish(run)
-    then = street.examiner.jobs[-1].incumbent
+    then = street.examiner.jobs[-1].incumbents
     _, run = town.comment(number, "/rerun-bench against=main")
     street.finish(run)
-    now = street.examiner.jobs[-1].incumbent
-    assert (then, now and now.name) == (None, "torch_new")
+    now = street.examiner.jobs[-1].incumbents
+    assert (then, now["cpu"].name) == ({}, "torch_new")
 
 
 def test_against_the_report_finds_an_incumbent_that_is_gone(street: Street) -> None:
@@ -92,8 +92,7 @@ def test_against_the_report_finds_an_incumbent_that_is_gone(street: Street) -> N
     number = street.bots()
     _, run = street.town.comment(number, "/rerun-bench against=report")
     street.finish(run)
-    then = street.examiner.jobs[-1].incumbent
-    assert then is not None
+    then = street.examiner.jobs[-1].incumbents["cpu"]
     assert (then.name, then.source[-6:]) == ("torch_old", "# old\n")
 
 

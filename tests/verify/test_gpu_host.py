@@ -12,7 +12,7 @@ import torch
 from bot.contract.load import load_contract
 from bot.contract.schema import Requires, TensorInput
 from bot.errors import InfrastructureError
-from bot.evaluation import Gpu, Job, Mode, Round
+from bot.evaluation import BaselineSource, Gpu, Job, Mode, Round
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, HOST_ELEMENTS
 from bot.verify.compare import _order
@@ -21,7 +21,7 @@ from bot.verify.exam import Exam
 from bot.verify.mounts import GpuAccess, bwrap_arguments, environment, mounts_of
 from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
-from bot.verify.plan import for_host, plan_checks
+from bot.verify.plan import baseline_kernels, for_host, plan_checks
 from bot.verify.stages.baselines import missing_here
 from bot.verify.stages.timing import _measured, _state, company, disturbed
 from bot.verify.start import start_worker
@@ -43,6 +43,18 @@ def exam(contract: str) -> Exam:
     loaded = load_contract(CONTRACTS, contract)
     job = Job(contracts_dir=str(CONTRACTS), contract=contract, candidate_name="", source="", mode="exam", device="cuda")
     return Exam(job, loaded, load_oracle(loaded.folder), bytes(32), lambda _: None, None, HOST, gpu=H200)
+
+
+@pytest.mark.parametrize(("capability", "names"), [("sm_90", ["hopper"]), ("sm_100", ["blackwell"]), ("sm_120", [])])
+def test_the_incumbent_is_that_of_the_device(capability: str, names: list[str]) -> None:
+    held = exam("rmsnorm")
+    merged = {"sm_90": "hopper", "sm_100": "blackwell", "cpu": "here"}
+    known = {k: BaselineSource(name=name, role="incumbent", source="") for k, name in merged.items()}
+    held.job = held.job.model_copy(update={"incumbents": known})
+    held.gpu = H200.model_copy(update={"capability": capability})
+    assert [kernel.name for kernel, _ in baseline_kernels(held) if kernel.role == "incumbent"] == names
+    held.gpu = None
+    assert [kernel.name for kernel, _ in baseline_kernels(held) if kernel.role == "incumbent"] == ["here"]
 
 
 @pytest.mark.parametrize("contract", ["kda_prefill", "rmsnorm"])

@@ -53,6 +53,7 @@ class _Measured:
     secret: frozenset[tuple[int, int]]
     rounds: list[Round] = field(default_factory=list)
     claimed_ns: list[int] = field(default_factory=list)
+    baseline_claimed_ns: list[int] = field(default_factory=list)
     unchecked: list["_Pair"] = field(default_factory=list)
     host_bound: set[Literal["candidate", "baseline"]] = field(default_factory=set)
     flushes_ns: list[tuple[int, int]] = field(default_factory=list)
@@ -190,6 +191,7 @@ def _keep(cell: _Measured, pairs: list[_Pair], first: Literal["candidate", "base
     timed = pairs[WARM_UPS:]
     cell.flushes_ns += [(pair.candidate.flush_ns, pair.baseline.flush_ns) for pair in timed]
     cell.claimed_ns += [pair.candidate.claimed_ns for pair in timed]
+    cell.baseline_claimed_ns += [pair.baseline.claimed_ns for pair in timed]
     cell.host_bound |= {"candidate"} if any(pair.candidate.host_bound for pair in timed) else set()
     cell.host_bound |= {"baseline"} if any(pair.baseline.host_bound for pair in timed) else set()
     cell.rounds.append(
@@ -321,6 +323,7 @@ def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
         rounds=cell.rounds,
         baselines=exam.clean.get(cell.recipe.name, []),
         claimed_ns=cell.claimed_ns,
+        baseline_claimed_ns=cell.baseline_claimed_ns,
         overhead_ns=exam.overhead_ns,
         host_bound=sorted(cell.host_bound),
         floor_ns=_floor(exam, cell.recipe),
