@@ -208,7 +208,7 @@ def _page(facts: ReportFacts, verdict: Verdict) -> Page:
         last=max(facts.evaluations, key=lambda run: run.started_at),
         times=times,
         accuracy=accuracy,
-        less_accurate=tables.less_accurate(accuracy, times.bar.name) if times.bar else None,
+        less_accurate=tables.less_accurate(runs, times.bar.name) if times.bar else None,
         stages=tables.stage_rows(runs),
         grade=tables.grade_row(runs),
         refused=tables.refused_rows(facts.agent_run),

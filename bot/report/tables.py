@@ -138,13 +138,15 @@ def accuracy_rows(evaluations: Sequence[Evaluation]) -> list[AccuracyRow]:
     return sorted(rows, key=lambda row: row.kernel is not None)
 
 
-def less_accurate(rows: Sequence[AccuracyRow], bar: str) -> str | None:
-    """The output in which the candidate loses accuracy against the bar, None when there is none."""
-    of_bar = {row.worst.output: row.worst for row in rows if row.kernel == bar}
-    for row in rows:
-        other = of_bar.get(row.worst.output)
-        if row.kernel is None and other and _loses(row.worst, other):
-            return row.worst.output
+def less_accurate(evaluations: Sequence[Evaluation], bar: str) -> str | None:
+    """The output in which the candidate loses accuracy against the bar, None when there is none. They are compared
+    within a run, on the same draws: a confirmation asks no baseline, and its draws may just be harder."""
+    for run in evaluations:
+        of_bar = {found.output: found for found in run.accuracy if found.kernel == bar}
+        for row in accuracy_rows([run]):
+            other = of_bar.get(row.worst.output)
+            if row.kernel is None and other and _loses(row.worst, other):
+                return row.worst.output
     return None
 
 

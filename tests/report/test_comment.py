@@ -57,7 +57,7 @@ Not compared: fla (official) is unavailable: `no module fla`.
 | candidate · out | **1.0** / 1.8 | **3.1** / 6.0 | 5.0 / 16 | `H=3` | 0.0021 | 1.0 → 1.5 ▅▅▅▆▇ |
 | token_loop · out | **0.95** / 1.8 | 2.9 / 6.0 | 4.8 / 16 | `H=3` | 0.0021 | 0.95 → 1.4 ▅▅▅▅▇ |
 
-Bold: above half its limit. A full bar is the median's limit.
+Bold: above half its limit. A full bar is the median's limit. Of several draws the worst; those of a confirmation were asked of the candidate alone.
 
 **Exam** build ✓ 2/2 · smoke ✓ 2/2 · correctness ✓ 54/54 · probes ✓ 18/18 · influence ✓ 24/24 · relations ✓ 6/6 · integrity ✓ 8/8 · timing ✓ 160/160 · controls ✓ 9/9 · judge's grade: caught 2/2 controls (weakest margin 3.40x), accepted 1/1 honest variants
 

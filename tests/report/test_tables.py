@@ -5,7 +5,7 @@ import pytest
 from bot.evaluation import ControlResult
 from bot.report import tables
 from bot.verdict import decide
-from tests.report.builders import BASE_NS, accuracy, agent_run, cell, evaluation, grade, refused, stages
+from tests.report.builders import BASE_NS, accuracy, agent_run, cell, confirmed, evaluation, grade, refused, stages
 
 
 def table(*runs):
@@ -59,9 +59,18 @@ def test_of_several_runs_the_worst_error_is_shown():
 
 @pytest.mark.parametrize(("error", "output"), [(0.9, None), (1.0, None), (1.4, "out")])
 def test_less_accurate_means_more_than_a_tenth_worse_than_the_bar(error, output):
-    rows = tables.accuracy_rows([evaluation(accuracy=[accuracy(error=error), accuracy("token_loop", error=1.0)])])
-    assert tables.less_accurate(rows, "token_loop") == output
-    assert tables.less_accurate(rows, "another") is None
+    run = evaluation(accuracy=[accuracy(error=error), accuracy("token_loop", error=1.0)])
+    assert tables.less_accurate([run], "token_loop") == output
+    assert tables.less_accurate([run], "another") is None
+
+
+def test_the_draws_of_a_confirmation_are_no_loss_against_a_bar_that_was_not_asked_them():
+    exam = confirmed(accuracy=[accuracy(error=1.5)])
+    runs = exam.model_copy(update={"accuracy": [accuracy(error=0.5), accuracy("token_loop", error=0.5)]}).runs
+    assert tables.accuracy_rows(runs)[0].worst.median == 1.5
+    assert tables.less_accurate(runs, "token_loop") is None
+    worse = runs[0].model_copy(update={"accuracy": [accuracy(error=0.9), accuracy("token_loop", error=0.5)]})
+    assert tables.less_accurate([worse, runs[1]], "token_loop") == "out"
 
 
 def test_stage_checks_add_up_and_the_worst_status_shows():
