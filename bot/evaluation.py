@@ -187,6 +187,22 @@ class StageRecord(Frozen):
     note: str = ""
 
 
+Work = Literal["start", "compile", "draw", "oracle", "check", "time"]
+
+
+class Latency(Frozen):
+    """Seconds of an exam by kind of work: workers that come up; kernels taken in, with their first calls (on a GPU of
+    each size, in which they are compiled); inputs drawn; expected values; other calls and what their answers are held
+    against, those of controls too; timed calls. What is left of the exam's seconds is the verifier's bookkeeping."""
+
+    start: Annotated[float, Field(ge=0)] = 0.0
+    compile: Annotated[float, Field(ge=0)] = 0.0
+    draw: Annotated[float, Field(ge=0)] = 0.0
+    oracle: Annotated[float, Field(ge=0)] = 0.0
+    check: Annotated[float, Field(ge=0)] = 0.0
+    time: Annotated[float, Field(ge=0)] = 0.0
+
+
 Architecture = Literal["sm_90a", "sm_100a"]
 ARCHITECTURES: tuple[Architecture, ...] = ("sm_90a", "sm_100a")
 
@@ -434,6 +450,7 @@ class Evaluation(Frozen):
     prepared: bool = False
     workload: str | None = None
     shard: Shard | None = None
+    latency: Latency | None = None
     confirmation: "Evaluation | None" = None
 
     @property
@@ -448,7 +465,16 @@ class Evaluation(Frozen):
 
 
 _ADDED = frozenset(
-    {"workload", "shard", "host_bound", "packages", "baseline_claimed_ns", "memory_mhz", "ceilings_sm_mhz"}
+    {
+        "workload",
+        "shard",
+        "host_bound",
+        "packages",
+        "latency",
+        "baseline_claimed_ns",
+        "memory_mhz",
+        "ceilings_sm_mhz",
+    }
 )
 """Fields that evaluations of before do not have: saying nothing, they do not change a digest that reports print."""
 

@@ -18,6 +18,7 @@ from bot.evaluation import (
     Environment,
     Evaluation,
     Grade,
+    Latency,
     Refusal,
     StageRecord,
 )
@@ -69,9 +70,17 @@ def merge(parts: Sequence[Evaluation]) -> Evaluation:
             "grade": _grade([part.grade for part in shards if part.grade is not None]),
             "checked_timed_calls": _least_or_sum([part.checked_timed_calls for part in shards]),
             "infrastructure": "; ".join(dict.fromkeys(part.infrastructure for part in shards if part.infrastructure)),
+            "latency": _latency([part.latency for part in shards if part.latency is not None]),
             "confirmation": merge(confirmations) if len(confirmations) == len(shards) else None,
         }
     )
+
+
+def _latency(parts: Sequence[Latency]) -> Latency | None:
+    """What all shards spent, each on a machine of its own."""
+    if not parts:
+        return None
+    return Latency.model_validate({work: round(sum(getattr(p, work) for p in parts), 3) for work, _ in parts[0]})
 
 
 def _in_order(parts: Sequence[Evaluation]) -> list[Evaluation]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bot import telling
-from bot.evaluation import Counterexample
+from bot.evaluation import Counterexample, Latency
 from bot.stats import Interval
 
 MISSING = "–"
@@ -64,6 +64,12 @@ def duration(seconds: float | None) -> str:
     if seconds is None:
         return MISSING
     return f"{significant(seconds, 2)} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def latency(spent: Latency) -> str:
+    """`start 3.2 s, compile 4.7, draw 0.4, oracle 1.2, check 2.1, time 0`: where the seconds of an exam went."""
+    first, *others = [f"{work} {significant(seconds, 2)}" for work, seconds in spent]
+    return ", ".join([f"{first} s", *others])
 
 
 def units(value: float | None) -> str:

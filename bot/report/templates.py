@@ -79,6 +79,7 @@ def _environment() -> jinja2.Environment:
             "ratio": _ours(figures.ratio),
             "interval": _ours(figures.interval),
             "duration": _ours(figures.duration),
+            "latency": _ours(figures.latency),
             "percent": _ours(figures.percent),
             "signed": _ours(figures.signed),
             "within": _ours(figures.within),

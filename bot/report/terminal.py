@@ -25,6 +25,9 @@ def print_verdict(evaluation: Evaluation, verdict: Verdict, console: Console) ->
         console.print(Text(f"  {_plain(reason)}"))
     runs = evaluation.runs
     console.print(_stages(runs))
+    for run in runs:
+        if run.latency:
+            console.print(Text(f"{figures.units(run.seconds)} s, of them {figures.latency(run.latency)}"))
     if verdict.cells:
         console.print(_cells(runs, verdict))
     if any(run.accuracy for run in runs):

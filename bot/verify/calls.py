@@ -40,6 +40,7 @@ from bot.verify.protocol import (
     parse,
 )
 from bot.verify.sandbox import Kind, NotStoppedError, Sandbox
+from bot.verify.spent import Spent
 
 READY_SECONDS = 60.0
 LOAD_SECONDS = 60.0
@@ -123,6 +124,7 @@ class Worker:
         self._calls = 0
         self._bell = Doorbell()
         self.allowance = Allowance()
+        self.spent = Spent()
         self._closed = False
         self._ready = False
 
@@ -140,7 +142,8 @@ class Worker:
         """
         if self._ready:
             return
-        claim = self._answer(READY_SECONDS)
+        with self.spent.on("start"):
+            claim = self._answer(READY_SECONDS)
         if not isinstance(claim, Ready):
             detail = claim.text if isinstance(claim, Failure) else "unexpected answer"
             raise InfrastructureError(f"a worker did not come up: {detail}\n{self.sandbox.output.text()}".strip())
@@ -156,7 +159,8 @@ class Worker:
             os.write(fd, data or b"\n")
             load = Load(size=max(len(data), 1), threads=self.threads)
             self._renew_bell()
-            claim = self._ask(load, [fd, self._bell.fd], LOAD_SECONDS)
+            with self.spent.on("compile"):
+                claim = self._ask(load, [fd, self._bell.fd], LOAD_SECONDS)
         finally:
             os.close(fd)
         return self._plain(claim, "build_failed")
@@ -195,6 +199,16 @@ class Worker:
 
     def call(self, slot: Slot, case: Case, stream: Stream, seconds: float = math.inf) -> Answered | Failure:
         """One call on a slot with the inputs of a case."""
+        if not self._new_to(slot):
+            return self._call(slot, case, stream, seconds)
+        with self.spent.on("compile"):
+            return self._call(slot, case, stream, seconds)
+
+    def _new_to(self, slot: Slot) -> bool:  # noqa: ARG002 - on a CPU every size is the same code
+        """Whether the kernel may have to be compiled for this call: the first."""
+        return not self._calls
+
+    def _call(self, slot: Slot, case: Case, stream: Stream, seconds: float) -> Answered | Failure:
         if self.allowance.left <= 0:
             return Failure("timed_out", f"took more than {self.allowance.seconds:.0f} s in all its calls")
         self.sandbox.stop()

@@ -75,7 +75,7 @@ def open_exam(
     longer = max(1.0, rounds_of(exam) / (ROUNDS[job.mode] or 1))
     exam.allowance = Allowance(CANDIDATE_SECONDS[job.mode] * longer * (1 if job.device == "cpu" else COMPILING))
     if worker is not None:
-        worker.allowance = exam.allowance
+        worker.allowance, worker.spent = exam.allowance, exam.spent
     if job.mode == "quick" and worker is not None and not prepared:
         exam.noisy_runs = QUICK_RUNS
     exam.checks = plan_checks(exam)
@@ -138,6 +138,7 @@ def hold(exam: Exam, confirming: Callable[[], Exam] | None = None) -> Evaluation
     """
     job, started, clock = exam.job, datetime.now(UTC), time.monotonic()
     commitment = hashlib.sha256(exam.salt).hexdigest()
+    exam.spent.clear()
     exam.watch(Commitment(sha256=commitment))
     try:
         refusal = _run(exam, confirming)
@@ -169,6 +170,7 @@ def hold(exam: Exam, confirming: Callable[[], Exam] | None = None) -> Evaluation
         workload=job.workload,
         shard=job.shard,
         scored_cells=[f"{w.name}/{r}" for w, r in exam.scored()],
+        latency=exam.spent.latency(),
     )
 
 
@@ -198,7 +200,8 @@ def _stages(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None
             second = confirming()
         refusal = _step(exam, names, step, refusal)
     if second is not None:
-        second.settle()  # Whoever has the device next finds it idle.
+        with exam.spent.on("start"):
+            second.settle()  # Whoever has the device next finds it idle.
     exam.records.sort(key=lambda record: STAGES.index(record.name))
     return refusal
 

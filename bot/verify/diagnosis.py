@@ -143,7 +143,7 @@ def _shrunk(exam: Exam, sitting: Sitting, reply: Reply, refusal: Refusal) -> Ref
             expected = exam.expected(case, stream.child("oracle", calls))
         except DataError:
             return None  # An oracle need not take every part of what it takes as a whole.
-        judgement = exam.judge_case(case, expected, answer)
+        judgement = exam.judge_outputs(case, expected, exam.tensors(answer.outputs))
         if judgement.counterexample is not None:
             last[id(case)] = answer
             kept.append(case)
@@ -156,7 +156,7 @@ def _shrunk(exam: Exam, sitting: Sitting, reply: Reply, refusal: Refusal) -> Ref
     smallest, case = found
     # Judged once more with units that anybody can make again from the salt.
     expected = expect(exam.contract, exam.oracle, case, exam.root.child(*SMALLEST_NOISE))
-    judgement = exam.judge_case(case, expected, last[id(case)])
+    judgement = exam.judge_outputs(case, expected, exam.tensors(last[id(case)].outputs))
     if judgement.counterexample is not None:
         smallest = smallest.model_copy(update={"counterexample": judgement.counterexample})
         exam.shown |= smallest_tensors(exam, case, expected, last[id(case)])

@@ -33,6 +33,7 @@ from bot.verify.compare import Judgement, Setting, judge, noise_level
 from bot.verify.influence import perturbed
 from bot.verify.oracle import NOISY_RUNS, Expected, OracleFunction, Tensor, device_of, expect, tensor_of
 from bot.verify.philox import Stream
+from bot.verify.spent import Spent
 from bot.verify.start import start_worker
 from bot.verify.variants import Variant
 
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from bot.verify.sitting import Sitting
 
 LARGE_RUNS = 3
-"""Noisy runs of a draw on a GPU; what they refuse is judged again with all runs, as in a quick exam."""
+"""Noisy runs of a draw on a GPU at first; what they refuse is judged again with all (closer.py)."""
 TIMED_AHEAD = 2
 """Rounds whose workers come up ahead: as many as an exam has; a rerun may have more."""
 Watch = Callable[[Progress | Commitment], None]
@@ -116,6 +117,7 @@ class Exam:
     turns: list[Turn] = field(default_factory=list)
     plan: dict[StageName, int] = field(default_factory=dict)
     questions: dict[int, Question] = field(default_factory=dict)
+    sharper: dict[tuple[int, int], Question] = field(default_factory=dict)
     records: list[StageRecord] = field(default_factory=list)
     cells: list[Cell] = field(default_factory=list)
     baselines: list[BaselineState] = field(default_factory=list)
@@ -130,6 +132,7 @@ class Exam:
     prepared: bool = False
     noisy_runs: int = NOISY_RUNS
     allowance: Allowance = field(default_factory=Allowance)
+    spent: Spent = field(default_factory=Spent)
     clean: dict[str, list[BaselineTime]] = field(default_factory=dict)
     shown: dict[str, Tensor] = field(default_factory=dict)
     pool: list[Worker] = field(default_factory=list)
@@ -230,11 +233,13 @@ class Exam:
     def settle(self) -> None:
         """Wait until every worker is up, and stop it: nothing of ours or theirs may run beside a timed call."""
         aheads = [*self.screened.values(), *(pair.bar for pair in self.timers)]
-        wait([one.loaded for one in aheads])
         candidates = [pair.candidate for pair in self.timers]
-        for worker in filter(None, (self.waiting, *self.pool, *self.houses, *candidates, *(a.worker for a in aheads))):
-            worker.ready()
-            worker.stop()
+        with self.spent.on("start"):
+            wait([one.loaded for one in aheads])
+            own = (self.waiting, *self.pool, *self.houses, *candidates)
+            for worker in filter(None, (*own, *(one.worker for one in aheads))):
+                worker.ready()
+                worker.stop()
 
     def worker(self) -> Worker:
         """A worker in which nothing has run."""
@@ -249,7 +254,9 @@ class Exam:
             return self.worker()
         packages = frozenset() if requires is None else frozenset({requires.distribution or requires.module})
         source = None if self.device == "cpu" else kernel.source
-        return start_worker(self.contract, self.device, self.job.sandbox, ours=source, packages=packages)
+        worker = start_worker(self.contract, self.device, self.job.sandbox, ours=source, packages=packages)
+        worker.spent = self.spent
+        return worker
 
     def house_worker(self) -> Worker:
         """A worker for kernels of ours."""
@@ -267,30 +274,42 @@ class Exam:
 
     def start_worker(self, *, fork: bool = False) -> Worker:
         """Start a worker; it gets ready by itself. One that forks is for kernels of ours."""
-        return start_worker(self.contract, self.device, self.job.sandbox, fork=fork)
+        worker = start_worker(self.contract, self.device, self.job.sandbox, fork=fork)
+        worker.spent = self.spent
+        return worker
 
     def question(self, index: int) -> Question:
         """The inputs and expected values of a planned check, computed once."""
         if index not in self.questions:
             check = self.checks[index]
-            stream = self.root.child("check", check.stage, check.recipe.name, check.number)
-            case = self._case(check, stream)
-            self.questions[index] = Question(check, case, self.expected(case, stream.child("oracle")))
+            case = self._case(check, self._stream_of(check))
+            self.questions[index] = Question(check, case, self.expected(case, self.noise_of(check)))
         return self.questions[index]
+
+    def _stream_of(self, check: Check) -> Stream:
+        return self.root.child("check", check.stage, check.recipe.name, check.number)
+
+    def noise_of(self, check: Check) -> Stream:
+        """Where the noise of a question's units comes from."""
+        return self._stream_of(check).child("oracle")
 
     def _case(self, check: Check, stream: Stream) -> Case:
         if check.base is not None:
-            return perturbed(self.contract, self.question(check.base).case, stream)
+            base = self.question(check.base).case
+            with self.spent.on("draw"):
+                return perturbed(self.contract, base, stream)
         static = self.root.child("static", check.recipe.name)
         if check.stage == "controls":
-            return make_case(self.contract, check.recipe, stream, static=static)
+            with self.spent.on("draw"):
+                return make_case(self.contract, check.recipe, stream, static=static)
         return self.make(check.recipe, stream, static=static, lengths=check.lengths)
 
     def make(
         self, recipe: Recipe, stream: Stream, *, static: Stream, lengths: Literal["same", "other"] = "same"
     ) -> Case:
         """A case of this exam, drawn where its device draws."""
-        return make_case(self.contract, recipe, stream, static=static, lengths=lengths, drawer=self.drawer)
+        with self.spent.on("draw"):
+            return make_case(self.contract, recipe, stream, static=static, lengths=lengths, drawer=self.drawer)
 
     def on_host(self, index: int) -> bool:
         """Whether a question is small enough to be asked anywhere."""
@@ -298,26 +317,14 @@ class Exam:
 
     def expected(self, case: Case, stream: Stream) -> Expected:
         """What the oracle says."""
-        return expect(self.contract, self.oracle, case, stream, runs=self.runs_of(case))
+        with self.spent.on("oracle"):
+            return expect(self.contract, self.oracle, case, stream, runs=self.runs_of(case))
 
     def runs_of(self, case: Case) -> int:
-        """How many noisy runs tell a case's units at first. A GPU's large ones take 0.1 s each."""
-        return self.noisy_runs if device_of(case).type == "cpu" else min(self.noisy_runs, LARGE_RUNS)
-
-    def sharpen(self, index: int) -> Question | None:
-        """A question with units from all noisy runs, where it had fewer."""
-        rough = self.questions[index]
-        stream = self.root.child("check", rough.check.stage, rough.check.recipe.name, rough.check.number)
-        expected = self.sharper(rough.case, rough.expected, stream.child("oracle"))
-        if expected is None:
-            return None
-        self.questions[index] = Question(rough.check, rough.case, expected)
-        return self.questions[index]
-
-    def sharper(self, case: Case, rough: Expected, stream: Stream) -> Expected | None:
-        """The same with units from all noisy runs, where there were fewer. `stream`: as of the others."""
-        known = rough.runs == NOISY_RUNS
-        return None if known else expect(self.contract, self.oracle, case, stream, known=rough)
+        """How many noisy runs tell a case's units at first. A GPU's large ones take 0.1 s each, while nobody waits or
+        somebody does."""
+        large = device_of(case).type != "cpu" and not self.prepared
+        return min(self.noisy_runs, LARGE_RUNS) if large else self.noisy_runs
 
     def tensors(self, outputs: Mapping[str, Held]) -> dict[str, Tensor]:
         """Snapshots as torch tensors."""
@@ -326,11 +333,14 @@ class Exam:
     def judge(self, question: Question, answer: Answered) -> Judgement:
         """Compare an answer with what was expected."""
         ledger = self.in_ledger(question.check)
-        return self.judge_case(question.case, question.expected, answer, ledger=ledger)
+        return self.judge_outputs(question.case, question.expected, self.tensors(answer.outputs), ledger=ledger)
 
-    def judge_case(self, case: Case, expected: Expected, answer: Answered, *, ledger: bool = False) -> Judgement:
+    def judge_outputs(
+        self, case: Case, expected: Expected, outputs: Mapping[str, Tensor], *, ledger: bool = False
+    ) -> Judgement:
         """As `judge`, of a case that was not planned."""
-        return judge(self.contract, expected, self.tensors(answer.outputs), setting_of(case), ledger=ledger)
+        with self.spent.on("check"):
+            return judge(self.contract, expected, outputs, setting_of(case), ledger=ledger)
 
     def noise_level(self, cell: str) -> dict[str, float]:
         """Relative noise of each output in a cell, the largest of its checked draws."""

@@ -54,6 +54,7 @@ class GpuWorker(Worker):
         self._cache, self._ours = cache, cache is not None
         self.host_bound: set[str] = set()
         self._met: frozenset[int] = frozenset()
+        self._shapes: set[str] = set()
         self._queued = False
         super().__init__(contract, kind, cpus, start_cpus=start_cpus, packages=packages)
 
@@ -70,6 +71,14 @@ class GpuWorker(Worker):
         return lend(self.contract, axes, absent, self._next_slot, cuda.CudaLent)
 
     @override
+    def _new_to(self, slot: Slot) -> bool:
+        """Of every size: kernels are compiled for sizes too."""
+        shape = _shape_of(slot)
+        known = shape in self._shapes
+        self._shapes.add(shape)
+        return not known
+
+    @override
     def _queue(self, slot: Slot, numbers: list[float | int]) -> Failure | None:
         """Have the worker queue its call on the device, before there are inputs, and stop it.
 
@@ -77,7 +86,7 @@ class GpuWorker(Worker):
         """
         self._queued = False
         first, self._met = slot.number not in self._met, self._met | {slot.number}
-        shape = repr(sorted(slot.axes.items()))
+        shape = _shape_of(slot)
         if first or shape in self.host_bound:
             return None
         words = self._bell.words
@@ -199,3 +208,7 @@ class GpuWorker(Worker):
             if stuck is not None:
                 return stuck
         return None
+
+
+def _shape_of(slot: Slot) -> str:
+    return repr(sorted(slot.axes.items()))

@@ -229,7 +229,7 @@ def _run(
 ) -> dict[str, Tensor]:
     source = f"contracts/{contract.name}/oracle.py"
     try:
-        with torch.no_grad(), device_of(case):
+        with torch.no_grad():
             outputs = oracle(**arguments, noise=noise)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - as above
         raise DataError(source, [Problem(case.where, f"{type(error).__name__}: {error}")]) from None

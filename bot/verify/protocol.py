@@ -18,6 +18,7 @@ MODULES = (
     "bot/verify/__init__.py",
     "bot/verify/protocol.py",
     "bot/verify/doorbell.py",
+    "bot/verify/warm.py",
     "bot/verify/worker.py",
 )
 """All files of ours that a worker can see."""

@@ -15,13 +15,15 @@ from bot.contract.schema import ScalarInput
 from bot.errors import UsageError
 from bot.evaluation import Broken, Counterexample, Evaluation, Finding, Job, Rechecked, Refusal
 from bot.verify.cases import Case, Inputs, Recipe, cell_recipe
-from bot.verify.compare import Setting, judge
+from bot.verify.closer import decide_case
+from bot.verify.compare import Setting
 from bot.verify.conduct import open_exam
 from bot.verify.counterexample import SMALLEST, array_of, input_tensors, load, same_bits
 from bot.verify.diagnosis import SMALLEST_NOISE
-from bot.verify.exam import Exam, setting_of
+from bot.verify.exam import Exam
 from bot.verify.oracle import Expected, Tensor, expect
 from bot.verify.pairs import against_bar, apart
+from bot.verify.philox import Stream
 from bot.verify.relations import whole_of
 from bot.verify.stages.timing import timed_case, timed_stream
 
@@ -71,9 +73,9 @@ class _Look:
                 yield Finding(what="counterexample", agrees=False, detail="the plan has no such draw")
                 return
             question = exam.question(refusal.check)
-            question = exam.sharpen(refusal.check) or question
+            noise = exam.noise_of(question.check)
             yield from self._inputs(question.case)
-            yield from self._judged(question.case, question.expected, refusal.counterexample)
+            yield from self._judged(question.case, question.expected, refusal.counterexample, noise)
         elif refusal.stage == "timing" and refusal.call:
             recipe = next(r for r in _scored(exam) if r.name == refusal.where)
             number, call = (int(part) for part in refusal.call.split("/"))
@@ -92,9 +94,7 @@ class _Look:
                 yield _same(refusal.counterexample, found)
             else:
                 noise = timed_stream(exam, recipe).child("oracle", refusal.call)
-                expected = exam.expected(case, noise)
-                expected = exam.sharper(case, expected, noise) or expected
-                yield from self._judged(case, expected, refusal.counterexample)
+                yield from self._judged(case, exam.expected(case, noise), refusal.counterexample, noise)
         elif refusal.stage == "relations" and refusal.counterexample is not None:
             relation = next(r for r in exam.contract.relations if r.name == refusal.call)
             yield from self._inputs(whole_of(exam.contract, relation, exam.root.child("relation", relation.name)))
@@ -131,8 +131,15 @@ class _Look:
         return {name: self.stored[f"{prefix}{whose}.{name}"] for name in self.exam.contract.outputs}
 
     def _judged(
-        self, case: Case, expected: Expected, wrong: Counterexample | None, prefix: str = ""
+        self,
+        case: Case,
+        expected: Expected,
+        wrong: Counterexample | None,
+        noise: Stream | None = None,
+        *,
+        prefix: str = "",
     ) -> Iterator[Finding]:
+        """`noise`: where more of it comes from, for what was looked at more closely."""
         for name, exact in expected.exact.items():
             held = self.stored.get(f"{prefix}oracle.{name}")
             agrees = held is not None and held.shape == exact.shape and _near(held, exact)
@@ -143,7 +150,10 @@ class _Look:
         if wrong is not None and wrong.statistic == "leak":
             yield Finding(what="the leak", agrees=True, detail="needs the answer before the change: `reproduce` it")
             return
-        found = judge(self.exam.contract, expected, self._outputs("candidate", prefix), setting_of(case))
+        outputs = self._outputs("candidate", prefix)
+        found = self.exam.judge_outputs(case, expected, outputs)
+        if noise is not None:
+            _, found = decide_case(self.exam, case, expected, noise, outputs)
         yield _same(
             wrong,
             found.counterexample,

@@ -92,7 +92,7 @@ def obey(job: Job, ready: Readiness) -> Evaluation:
 def renewed(ready: Readiness) -> Readiness:
     """What was prepared and not used, with another worker."""
     worker = start_worker(ready.loaded.contract, ready.wanted.device, ready.wanted.sandbox)
-    worker.allowance = ready.exam.allowance
+    worker.allowance, worker.spent = ready.exam.allowance, ready.exam.spent
     ready.exam.waiting = worker
     return Readiness(ready.wanted, ready.files, ready.loaded, worker, ready.exam)
 

@@ -11,6 +11,7 @@ from bot.evaluation import Counterexample
 from bot.verify import relations
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case
+from bot.verify.closer import decide
 from bot.verify.compare import Judgement, Setting
 from bot.verify.exam import Exam, Question, Turn, setting_of
 from bot.verify.oracle import Tensor
@@ -40,23 +41,23 @@ class Reply:
 
 @dataclass
 class Sitting:
-    """One kernel in one worker. `stream`: where the poison and guards of its calls come from."""
+    """One kernel in one worker. `stream`: where the poison and guards of its calls come from; `closely`: whether what
+    is refused narrowly is looked at again."""
 
     exam: Exam
     worker: Worker
     stream: Stream
+    closely: bool = True
     kept: dict[int, dict[str, Tensor]] = field(default_factory=dict)
 
     def ask(self, turn: Turn, seconds: float = math.inf) -> Reply | Failure:
         """Put one planned question."""
         exam, question = self.exam, self.exam.question(turn.index)
-        answer = self.worker.run(question.case, self.stream.child(turn.index, str(turn.again)), seconds)
+        with exam.spent.on("check"):
+            answer = self.worker.run(question.case, self.stream.child(turn.index, str(turn.again)), seconds)
         if isinstance(answer, Failure):
             return answer
-        judgement = exam.judge(question, answer)
-        sharper = exam.sharpen(turn.index) if judgement.counterexample is not None else None
-        if sharper is not None:
-            question, judgement = sharper, exam.judge(sharper, answer)
+        question, judgement = decide(exam, turn.index, answer, closely=self.closely)
         if judgement.counterexample is None and answer.unwritten is not None:
             name, place = answer.unwritten
             return Failure("incorrect", f"left `{name}` unwritten at {list(place)}", alive=True)
@@ -91,7 +92,8 @@ class Sitting:
         def call(case: Case, way: str) -> Answered | Failure:
             return self.worker.run(case, self.stream.child("relation", number, way))
 
-        compared = relations.put_twice(exam.contract, relation, exam.root.child("relation", relation.name), call)
+        with exam.spent.on("check"):
+            compared = relations.put_twice(exam.contract, relation, exam.root.child("relation", relation.name), call)
         if isinstance(compared, Failure):
             return compared
         setting = Setting(relation.name, compared.axes, exam.contract.limits)

@@ -144,6 +144,11 @@ class Gpu:
         self._record()
         self.spare = torch.zeros(1, device=self.device)
         self.wake()
+        # Without Triton its kernels cannot run anyway; a compiler that is missing is their failure, and is told there.
+        with contextlib.suppress(Exception):
+            from bot.verify.warm import compile_one  # noqa: PLC0415 - not on a CPU
+
+            compile_one(torch.zeros(32, device=self.device))
         self.mapped: dict[int, tuple[int, bool]] = {}
         self.page = self.met = 0
 

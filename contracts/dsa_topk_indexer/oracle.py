@@ -19,13 +19,13 @@ def oracle(*, q_index_fp8, k_index_cache_fp8, weights, seq_lens, block_table, no
     stored = k_index_cache_fp8.reshape(pages, size * width)
     keys = e4m3(stored[:, : size * (width - 4)]).reshape(pages, size, width - 4)
     scales = float32(stored[:, size * (width - 4) :])
-    scores = torch.full((len(seq_lens), pages * size), -torch.inf, dtype=torch.float64)
+    scores = torch.full((len(seq_lens), pages * size), -torch.inf, dtype=torch.float64, device=seq_lens.device)
     for row, length in enumerate(seq_lens.tolist()):
         table = block_table[row, : -(-length // size)]
         for start in range(0, len(table), PAGES):
             some = table[start : start + PAGES]
             products = noise(slots(keys[some]) @ q_index_fp8[row].T).clamp_min(0) * slots(scales[some])[:, None]
-            ids = slots(some[:, None] * size + torch.arange(size))
+            ids = slots(some[:, None] * size + torch.arange(size, device=some.device))
             held = ids[: length - start * size]
             scores[row, held] = (products @ weights[row])[: len(held)]
     return {"topk_indices": scores}

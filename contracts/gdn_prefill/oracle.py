@@ -40,7 +40,7 @@ def oracle(*, q, k, v, state, A_log, a, dt_bias, b, cu_seqlens, scale, noise):
     couple = (noise(gain * key) @ key.transpose(2, 3) * ratio).tril(-1)
     attend = noise((query @ key.transpose(2, 3) * ratio).tril())
     leave = noise(key * torch.exp(end - total)).transpose(2, 3).contiguous()
-    one = torch.eye(CHUNK, dtype=v.dtype).expand_as(couple)
+    one = torch.eye(CHUNK, dtype=v.dtype, device=v.device).expand_as(couple)
     solve = noise(torch.linalg.solve_triangular(couple + one, one, upper=False, unitriangular=True))
     fresh, reach = noise(solve @ noise(gain * cut(v))), noise(solve @ noise(gain * key * grown))
     read, keep = torch.cat([reach, noise(query * grown)], dim=2), torch.exp(end)

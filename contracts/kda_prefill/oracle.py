@@ -39,7 +39,7 @@ def oracle(*, q, k, v, g, beta, A_log, dt_bias, scale, lower_bound, initial_stat
     leave = noise(key * torch.exp(end - total)).transpose(2, 3).contiguous()
     couple = (gain * (read[:, :, :CHUNK] @ later)).tril(-1)
     attend = noise((read[:, :, CHUNK:] @ later).tril())
-    one = torch.eye(CHUNK, dtype=v.dtype).expand_as(couple)
+    one = torch.eye(CHUNK, dtype=v.dtype, device=v.device).expand_as(couple)
     solve = noise(torch.linalg.solve_triangular(couple + one, one, upper=False, unitriangular=True))
     value, keep = noise(gain * packed.cut(v)), torch.exp(end).transpose(2, 3).contiguous()
 

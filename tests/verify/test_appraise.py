@@ -95,6 +95,12 @@ ORACLES = {
         "oracle.py",
         "gives another `y`",
     ),
+    "lets the machine choose a device": (
+        RETURN,
+        RETURN.replace("centred", "(centred + torch.zeros(1).double())"),
+        "oracle.py",
+        "makes a tensor on the default device",
+    ),
     "writes into an input": (
         RETURN,
         f"x.add_(0.001); {RETURN}",

@@ -68,7 +68,8 @@ def _workers(exam: Exam, kernels: list[Kernel]) -> Iterator[tuple[Kernel, Worker
     for kernel in kernels:
         if kernel.name in exam.screened:
             ahead = exam.screened.pop(kernel.name)
-            ahead.loaded.result()
+            with exam.spent.on("start"):
+                ahead.loaded.result()
             worker = ahead.worker
         else:
             worker = exam.baseline_worker(kernel)
@@ -135,7 +136,8 @@ def _check(exam: Exam, kernel: Kernel, worker: Worker) -> str:
         if not exam.in_ledger(check):
             continue
         question = exam.question(index)
-        answer = worker.run(question.case, exam.root.child("baseline", kernel.name, index))
+        with exam.spent.on("check"):
+            answer = worker.run(question.case, exam.root.child("baseline", kernel.name, index))
         if isinstance(answer, Failure):
             return f"{question.case.where}: {answer.text}"
         judgement = exam.judge(question, answer)
@@ -160,8 +162,9 @@ def _null(exam: Exam, worker: Worker) -> None:
     if failed is not None or isinstance(slot, Failure):
         raise InfrastructureError("a kernel that does nothing cannot be called: the worker is broken")
     case = exam.make(recipe, stream, static=stream)
-    answers = [worker.call(slot, case, stream.child(number)) for number in range(NULL_CALLS)]
-    worker.release(slot)
+    with exam.spent.on("time"):
+        answers = [worker.call(slot, case, stream.child(number)) for number in range(NULL_CALLS)]
+        worker.release(slot)
     answered = [answer for answer in answers if isinstance(answer, Answered)]
     if len(answered) < NULL_CALLS:
         raise InfrastructureError("a kernel that does nothing does not answer: the worker is broken")
@@ -203,7 +206,8 @@ def _clean(exam: Exam, kernel: Kernel, worker: Worker, recipe: Recipe, calls: in
     taken: list[int] = []
     for number in range(WARM_UPS + calls):
         case = exam.make(recipe, stream.child(number), static=stream)
-        answer = worker.call(slot, case, stream.child("call", number))
+        with exam.spent.on("time"):
+            answer = worker.call(slot, case, stream.child("call", number))
         if not isinstance(answer, Answered):
             return answer
         taken.append(answer.envelope_ns)

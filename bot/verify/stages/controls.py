@@ -23,7 +23,8 @@ STRONG = 3.0
 
 def controls(exam: Exam) -> Mapping[StageName, Outcome]:
     """Grade the exam."""
-    exam.grade = grade(exam)
+    with exam.spent.on("check"):
+        exam.grade = grade(exam)
     return {"controls": Outcome(len(exam.grade.controls) + len(exam.grade.faithful) + len(exam.grade.variants))}
 
 
@@ -114,7 +115,7 @@ class Found:
 
 
 def _sit(exam: Exam, worker: Worker, file: str, turns: Sequence[Turn], task: Task) -> Found | Failure:
-    sitting = Sitting(exam, worker, exam.root.child("control", file))
+    sitting = Sitting(exam, worker, exam.root.child("control", file), closely=task.enough < STRONG)
     worst = Found(refused=False, where="", margin=0.0)
     for turn in turns:
         reply = sitting.ask(turn)

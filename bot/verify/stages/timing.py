@@ -16,6 +16,7 @@ from bot.floor import Ceilings, floor_ns, least_work
 from bot.verify.buffers import Slot
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe
+from bot.verify.closer import decide_case
 from bot.verify.counterexample import answer_tensors, pair_tensors
 from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, refuse
 from bot.verify.pairs import against_bar
@@ -126,7 +127,8 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
         # A GPU draws as fast as it reads, and has no room for all of them.
         drawn = {cell.recipe.name: _cases(exam, cell, number) for cell in cells if exam.device == "cpu"}
         _check_all(exam, cells)
-        failed = pair.bar.loaded.result()
+        with exam.spent.on("start"):
+            failed = pair.bar.loaded.result()
         if failed is not None:
             raise _BarLost(f"the bar {bar.name} did not load: {failed.text}")
         baseline.stop()
@@ -140,7 +142,9 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             cell = cells[place]
             exam.progress("timing", done + finished, cell.recipe.name)
             cases = drawn.get(cell.recipe.name) or _cases(exam, cell, number)
-            _keep(cell, _timed(cell, cases, candidate, baseline, number), pair.first)
+            with exam.spent.on("time"):
+                pairs = _timed(cell, cases, candidate, baseline, number)
+            _keep(cell, pairs, pair.first)
             if exam.device != "cpu":
                 _check_all(exam, [cell])
     return len(cells)
@@ -264,24 +268,22 @@ def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
         raise _Refused(refuse("timing", pair.case.where, Failure("incorrect", text)))
     if pair.secret:
         noise = cell.stream.child("oracle", pair.number)
-        question = Question(Check("timing", cell.recipe, 0), pair.case, exam.expected(pair.case, noise))
-        judgement = exam.judge(question, pair.candidate)
-        sharper = exam.sharper(pair.case, question.expected, noise) if judgement.counterexample is not None else None
-        if sharper is not None:
-            question = Question(question.check, pair.case, sharper)
-            judgement = exam.judge(question, pair.candidate)
+        outputs = exam.tensors(pair.candidate.outputs)
+        expected, judgement = decide_case(exam, pair.case, exam.expected(pair.case, noise), noise, outputs)
         if judgement.counterexample is not None:
+            question = Question(Check("timing", cell.recipe, 0), pair.case, expected)
             exam.shown = answer_tensors(exam, question, pair.candidate)
             refusal = incorrect("timing", pair.case, judgement.counterexample, note="in a timed call")
             raise _Refused(refusal.model_copy(update={"call": pair.number}))
-    example = against_bar(
-        exam.contract,
-        exam.tensors(pair.candidate.outputs),
-        exam.tensors(pair.baseline.outputs),
-        exam.noise_level(cell.recipe.name),
-        where=pair.case.where,
-        axes=pair.case.axes,
-    )
+    with exam.spent.on("check"):
+        example = against_bar(
+            exam.contract,
+            exam.tensors(pair.candidate.outputs),
+            exam.tensors(pair.baseline.outputs),
+            exam.noise_level(cell.recipe.name),
+            where=pair.case.where,
+            axes=pair.case.axes,
+        )
     if example is not None:
         exam.shown = pair_tensors(
             exam, pair.case, exam.tensors(pair.candidate.outputs), exam.tensors(pair.baseline.outputs)
