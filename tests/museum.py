@@ -32,6 +32,7 @@ CONTRACTS = {
     "kda_prefill": TESTS.parent / "contracts",
     "softmax": TESTS.parent / "contracts",
     "fused_add_rmsnorm": TESTS.parent / "contracts",
+    "gdn_decode": TESTS.parent / "contracts",
 }
 OPTIONAL = {"least", "device", "raises"}
 STUMBLES = re.compile(
