@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from bot.contract.load import load_contract, problems_of
 from bot.errors import DataError, InfrastructureError, UsageError
 from bot.evaluation import Broken, Commitment, Finished, Job, Progress
-from bot.verify.start import start_worker
+from bot.verify.start import start_worker, turn_on
 
 
 def _say(message: Progress | Commitment | Finished | Broken) -> None:
@@ -16,12 +16,16 @@ def _say(message: Progress | Commitment | Finished | Broken) -> None:
     sys.stdout.flush()
 
 
+def _wait(text: str) -> None:
+    _say(Progress(stage="build", done=0, total=0, text=text))
+
+
 def main() -> int:
     """Examine; 0 when there is an evaluation, 2 when not."""
     try:
         job = Job.model_validate_json(sys.stdin.buffer.read())
         loaded = load_contract(Path(job.contracts_dir), job.contract)
-        with start_worker(loaded.contract, job.device, job.sandbox) as worker:
+        with turn_on(job.device, _wait), start_worker(loaded.contract, job.device, job.sandbox) as worker:
             # Imported only now: torch takes a second here and in the worker, which can be the same second.
             from bot.verify.conduct import examine  # noqa: PLC0415
 

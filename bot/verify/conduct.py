@@ -30,7 +30,7 @@ from bot.verify.stages.baselines import planned_baselines, screen_baselines
 from bot.verify.stages.build import build
 from bot.verify.stages.controls import HOUSES, controls
 from bot.verify.stages.timing import timing
-from bot.verify.start import drawer_for, gpu_facts, turn_on
+from bot.verify.start import drawer_for, gpu_facts
 from bot.verify.variants import draw_variants
 
 VARIANT_SHARE = 0.25
@@ -100,7 +100,8 @@ STEPS: tuple[tuple[tuple[StageName, ...], Step], ...] = (
 
 def examine(job: Job, loaded: LoadedContract, worker: Worker, watch: Watch) -> Evaluation:
     """Run the stages that the mode asks for, and once more with another salt what an exam has not refused; the facts,
-    whatever they are. `worker` waits for the candidate.
+    whatever they are. `worker` waits for the candidate. Whoever calls this holds the device (`start.turn_on`), since
+    before that worker was started.
 
     Raises:
         UsageError: the job names something that is not there or is wrong.
@@ -141,7 +142,7 @@ def hold(exam: Exam, confirming: Callable[[], Exam] | None = None) -> Evaluation
     exam.spent.clear()
     exam.watch(Commitment(sha256=commitment))
     try:
-        refusal = _run(exam, confirming)
+        refusal = _stages(exam, confirming)
     finally:
         exam.close()
     if job.keep is not None and exam.shown:
@@ -174,14 +175,8 @@ def hold(exam: Exam, confirming: Callable[[], Exam] | None = None) -> Evaluation
     )
 
 
-def _run(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None:
-    """All stages; returns what refused the candidate. The device is ours meanwhile: controls need none, but workers of
-    the confirmation come up beside them."""
-    with turn_on(exam.device, lambda text: exam.progress("build", 0, text)):
-        return _stages(exam, confirming)
-
-
 def _stages(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None:
+    """All stages; returns what refused the candidate."""
     own_workers = exam.planned("timing") > 0 and exam.job.mode in {"full", "exam"}
     if own_workers:
         _ready_screening(exam)

@@ -52,6 +52,11 @@ def prepare(wanted: Preparation) -> Readiness:
         InfrastructureError: no worker could be started.
     """
     files, loaded = _files(wanted), load_contract(Path(wanted.contracts_dir), wanted.contract)
+    with turn_on(wanted.device, lambda _: None):
+        return _prepared(wanted, files, loaded)
+
+
+def _prepared(wanted: Preparation, files: tuple[tuple[str, int], ...], loaded: LoadedContract) -> Readiness:
     worker = start_worker(loaded.contract, wanted.device, wanted.sandbox)
     try:
         job = Job(
@@ -64,9 +69,8 @@ def prepare(wanted: Preparation) -> Readiness:
             sandbox=wanted.sandbox,
         )
         exam = open_exam(job, loaded, worker, lambda _: None, prepared=True)
-        with turn_on(wanted.device, lambda _: None):
-            for index in range(len(exam.checks)):
-                exam.question(index)
+        for index in range(len(exam.checks)):
+            exam.question(index)
         worker.ready()
         worker.stop()
     except BaseException:
@@ -82,7 +86,7 @@ def obey(job: Job, ready: Readiness) -> Evaluation:
         UsageError: the job names something that is not there or is wrong.
         InfrastructureError: the exam could not be held.
     """
-    with ready.worker:
+    with turn_on(job.device, _wait), ready.worker:
         if job.mode != "quick":
             return examine(job, ready.loaded, ready.worker, _say)
         ready.exam.job, ready.exam.watch = job, _say
@@ -91,7 +95,10 @@ def obey(job: Job, ready: Readiness) -> Evaluation:
 
 def renewed(ready: Readiness) -> Readiness:
     """What was prepared and not used, with another worker."""
-    worker = start_worker(ready.loaded.contract, ready.wanted.device, ready.wanted.sandbox)
+    with turn_on(ready.wanted.device, lambda _: None):
+        worker = start_worker(ready.loaded.contract, ready.wanted.device, ready.wanted.sandbox)
+        if ready.wanted.device != "cpu":
+            worker.ready()  # It makes its context while the device is ours.
     worker.allowance, worker.spent = ready.exam.allowance, ready.exam.spent
     ready.exam.waiting = worker
     return Readiness(ready.wanted, ready.files, ready.loaded, worker, ready.exam)
@@ -105,6 +112,10 @@ def _fits(job: Job, wanted: Preparation) -> bool:
 def _say(message: Progress | Commitment | Finished | Broken) -> None:
     sys.stdout.write(message.model_dump_json() + "\n")
     sys.stdout.flush()
+
+
+def _wait(text: str) -> None:
+    _say(Progress(stage="build", done=0, total=0, text=text))
 
 
 class _Resident:

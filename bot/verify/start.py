@@ -1,15 +1,14 @@
 """Which worker and which drawer a device wants, and what it is. What needs CUDA is imported here, when asked for."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from bot import digest
 from bot.contract.schema import Contract, Device
-from bot.errors import InfrastructureError
+from bot.errors import OWNER, InfrastructureError
 from bot.evaluation import Gpu, GpuState
-from bot.verify import cpus
+from bot.verify import cache, cpus
 from bot.verify.alone import alone_with
 from bot.verify.calls import Worker
 from bot.verify.cases import HOST, Drawer
@@ -39,8 +38,8 @@ def start_worker(
     with _extra():
         from bot.verify.gpu_calls import GpuWorker  # noqa: PLC0415 - needs CUDA
 
-    cache = None if ours is None else str(_cache_of(ours))
-    return GpuWorker(contract, kind, theirs, start_cpus=own, cache=cache, packages=packages)
+    kept = None if ours is None else str(_cache_of(ours))
+    return GpuWorker(contract, kind, theirs, start_cpus=own, cache=kept, packages=packages)
 
 
 @contextmanager
@@ -55,11 +54,9 @@ def _extra() -> Iterator[None]:
 
 def _cache_of(source: str) -> Path:
     """Where the compiled kernels of a baseline are kept. Every worker has a uid of its own, so all may write there."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = home / "proctor" / "baselines" / digest.of_bytes(source.encode())
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o777)
-    return folder
+    found = cache.folder(f"baselines/{digest.of_bytes(source.encode())}")
+    found.chmod(0o777)
+    return found
 
 
 def drawer_for(device: Device) -> Drawer:
@@ -79,19 +76,28 @@ def drawer_for(device: Device) -> Drawer:
 
 @contextmanager
 def turn_on(device: Device, say: Callable[[str], None]) -> Iterator[None]:
-    """Alone with a GPU, as far as other exams go. On a CPU nothing is held: exams there share its cores by sets.
+    """Alone with a GPU, as far as other exams go: whatever makes a context on it or works on it is inside. On a CPU
+    nothing is held: exams there share its cores by sets.
 
     Raises:
-        InfrastructureError: its lock cannot be had.
+        InfrastructureError: there is no such device, its lock cannot be had, or the verifier found no memory on it.
     """
     if device == "cpu":
         yield
         return
     with _extra():
-        from bot.verify.device import cuda  # noqa: PLC0415 - as above
+        from bot.verify.device.driver import first  # noqa: PLC0415 - as above
 
-    with alone_with(cuda.access().uuid, say):
-        yield
+    with alone_with(first(), say):
+        try:
+            yield
+        except Exception as error:
+            if type(error).__name__ == "OutOfMemoryError":  # Of torch, which whoever only waits has not imported.
+                raise InfrastructureError(
+                    f"the device has no memory left for the verifier: {str(error).splitlines()[0]}\n"
+                    f"{OWNER}: see who holds it with nvidia-smi, and run the exam again"
+                ) from error
+            raise
 
 
 def gpu_access() -> GpuAccess:

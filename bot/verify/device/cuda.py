@@ -25,7 +25,7 @@ from bot.verify.buffers import PAGE, Lent
 from bot.verify.cases import HOST, HOST_ELEMENTS, Held
 from bot.verify.device import draws as device_draws
 from bot.verify.device import lines, nvml
-from bot.verify.device.driver import done
+from bot.verify.device.driver import done, unusable
 from bot.verify.draws import STORAGE, Array
 from bot.verify.mounts import GpuAccess
 from bot.verify.oracle import TORCH, tensor_of
@@ -45,10 +45,7 @@ def device() -> torch.device:
         torch.cuda.init()  # type: ignore[no-untyped-call]
         torch.zeros(1, device="cuda")
     except (RuntimeError, AssertionError) as error:
-        said = str(error).splitlines()[0]
-        raise InfrastructureError(
-            f"no CUDA device can be used here: {said}\n{OWNER}: see nvidia-smi, the compute mode and who else uses it"
-        ) from error
+        raise unusable(error) from error
     found = torch.device("cuda", torch.cuda.current_device())
     if not done(
         driver.cuDeviceGetAttribute(
