@@ -28,23 +28,25 @@ def missing() -> str:
 
 @contextlib.contextmanager
 def looking() -> Iterator[Look]:
-    """Inspect sources under the contract rmsnorm, one after the other; the test is skipped where that cannot be."""
+    """Inspect sources, one after the other; the test is skipped where that cannot be."""
     if missing():
         pytest.skip(missing())
-    contract = load_contract(ROOT / "contracts", "rmsnorm").contract
     ours, theirs = cpus.split()
     with Room("bubblewrap", BUILDER, theirs) as builder, Room("bubblewrap", READER, ours) as reader:
 
-        def look(source: str, *architectures: Architecture, axes: dict[str, int] | None = None) -> Inspected:
+        def look(
+            source: str, *architectures: Architecture, axes: dict[str, int] | None = None, contract: str = "rmsnorm"
+        ) -> Inspected:
             order = Inspection(
                 contracts_dir=str(ROOT / "contracts"),
-                contract="rmsnorm",
+                contract=contract,
                 candidate_name="x.py",
                 source=source,
                 architectures=list(architectures or ("sm_90a",)),
             )
-            workload = contract.anchor("cuda").model_copy(update={"axes": axes} if axes else {})
-            asked = contract.model_copy(update={"workloads": [workload]})
+            loaded = load_contract(ROOT / "contracts", contract).contract
+            workload = loaded.anchor("cuda").model_copy(update={"axes": axes} if axes else {})
+            asked = loaded.model_copy(update={"workloads": [workload]})
             return examine(order, asked, builder, reader, find_tools())
 
         yield look
