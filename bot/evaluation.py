@@ -259,8 +259,9 @@ class Cell(Frozen):
     `state`: `resolved`, `unresolved` (the clock cannot tell), or `invalid` with the reason in `note`.
     `claimed_ns`, `baseline_claimed_ns`: what the candidate's and the bar's process say of the same calls, on a GPU by
     its events; shown, never believed. `overhead_ns`: the least time that a call which does nothing takes on our clock;
-    it is in every time here. `host_bound`: on a GPU, whose calls needed their process in their midst, so that its
-    waking and its launches are in their times.
+    it is in every time here. `floor_ns` is the longer of `moving_ns` and `computing_ns`, the least times for its bytes
+    and its operations; only operations go with the clock. `host_bound`: on a GPU, whose calls needed their process in
+    their midst, so that its waking and its launches are in their times.
     """
 
     workload: str
@@ -271,6 +272,8 @@ class Cell(Frozen):
     claimed_ns: list[Nanoseconds] = []
     baseline_claimed_ns: list[Nanoseconds] = []
     floor_ns: Nanoseconds | None = None
+    moving_ns: Nanoseconds | None = None
+    computing_ns: Nanoseconds | None = None
     overhead_ns: Nanoseconds = 0
     host_bound: list[Literal["candidate", "baseline"]] = []
     state: Literal["resolved", "unresolved", "invalid"] = "resolved"
@@ -474,6 +477,8 @@ _ADDED = frozenset(
         "baseline_claimed_ns",
         "memory_mhz",
         "ceilings_sm_mhz",
+        "moving_ns",
+        "computing_ns",
     }
 )
 """Fields that evaluations of before do not have: saying nothing, they do not change a digest that reports print."""

@@ -1,13 +1,16 @@
-"""The least time a workload's bytes and operations allow on a device. Pure; knows no device's numbers itself."""
+"""The least time a workload's bytes and operations allow on a device, and how near a time comes to it. Pure; knows no
+device's numbers itself."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
 from bot.contract.distribution import Frozen
 from bot.contract.schema import BYTES, Contract, Output, TensorInput
+from bot.evaluation import Cell, Gpu
 
 
 class Ceilings(Frozen):
@@ -26,6 +29,19 @@ class LeastWork(Frozen):
     bytes: int
     written: int = 0
     operations: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeastTime:
+    """In ns, for the bytes and for the operations."""
+
+    moving_ns: int
+    computing_ns: int
+
+    @property
+    def ns(self) -> int:
+        """The floor: the longer of both, as they may overlap."""
+        return max(self.moving_ns, self.computing_ns)
 
 
 def least_work(
@@ -47,16 +63,34 @@ def least_work(
     return LeastWork(bytes=moved(tensors) + written, written=written, operations=operations)
 
 
-def floor_ns(work: LeastWork, ceilings: Ceilings | None) -> int | None:
-    """The least time in ns; None where the device's ceilings are unknown, as on a CPU."""
-    if ceilings is None:
-        return None
+def least_time(work: LeastWork, ceilings: Ceilings) -> LeastTime:
+    """The least times of work on a device."""
     moved = work.bytes - min(work.written, ceilings.cache_bytes)
-    seconds = max(moved / ceilings.bytes_per_second, work.operations / ceilings.operations_per_second)
-    return math.ceil(seconds * 1e9)
+    return LeastTime(
+        moving_ns=math.ceil(moved / ceilings.bytes_per_second * 1e9),
+        computing_ns=math.ceil(work.operations / ceilings.operations_per_second * 1e9),
+    )
 
 
-def percent_of_floor(floor: int | None, time_ns: float) -> float | None:
+def roofline_ns(cell: Cell, gpu: Gpu | None) -> float | None:
+    """A cell's floor at the SM clock it was timed at, the mean of before and after: operations take as much longer as
+    the clock is below that of the ceilings, bytes do not. Where one of the clocks is not on record, the floor as it is;
+    None without a floor."""
+    clock = None if gpu is None else _clock(gpu)
+    if clock is None or cell.moving_ns is None or cell.computing_ns is None:
+        return cell.floor_ns
+    return max(cell.moving_ns, cell.computing_ns / clock)
+
+
+def _clock(gpu: Gpu) -> float | None:
+    """The sampled SM clock over that at which the ceilings were measured."""
+    sampled = [state.sm_mhz for state in (gpu.before, gpu.after) if state is not None and state.sm_mhz]
+    if not sampled or gpu.ceilings_sm_mhz is None:
+        return None
+    return sum(sampled) / len(sampled) / gpu.ceilings_sm_mhz
+
+
+def percent_of_floor(floor: float | None, time_ns: float) -> float | None:
     """How much of the device a time makes use of: 100 is as fast as the floor; None without a floor.
 
     Raises:

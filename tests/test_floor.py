@@ -3,7 +3,9 @@
 import pytest
 
 from bot.contract.schema import Contract
-from bot.floor import Ceilings, LeastWork, floor_ns, least_work, percent_of_floor
+from bot.evaluation import Gpu, GpuState
+from bot.floor import Ceilings, LeastTime, LeastWork, least_time, least_work, percent_of_floor, roofline_ns
+from tests.report.builders import cell
 
 
 def contract(**fields) -> Contract:
@@ -59,15 +61,11 @@ def test_a_ragged_axis_is_no_factor():
 @pytest.mark.parametrize(("bandwidth", "rate", "expected"), [(1e9, 1e15, 1000), (1e15, 1e9, 4000), (3e9, 1e15, 334)])
 def test_the_floor_is_the_slower_of_moving_and_computing_rounded_up(bandwidth, rate, expected):
     ceilings = Ceilings(bytes_per_second=bandwidth, operations_per_second=rate)
-    assert floor_ns(LeastWork(bytes=1000, operations=4000), ceilings) == expected
-
-
-def test_without_ceilings_there_is_no_floor():
-    assert floor_ns(LeastWork(bytes=1000, operations=4000), None) is None
-    assert percent_of_floor(None, 5) is None
+    assert least_time(LeastWork(bytes=1000, operations=4000), ceilings).ns == expected
 
 
 def test_percent_of_floor():
+    assert percent_of_floor(None, 5) is None
     assert percent_of_floor(310, 1000) == pytest.approx(31)
     with pytest.raises(ValueError, match="not a time"):
         percent_of_floor(310, 0)
@@ -75,5 +73,43 @@ def test_percent_of_floor():
 
 def test_what_is_written_may_stay_in_the_cache():
     ceilings = Ceilings(bytes_per_second=1e9, operations_per_second=1e12, cache_bytes=300)
-    assert floor_ns(LeastWork(bytes=1000, written=500, operations=0), ceilings) == 700
-    assert floor_ns(LeastWork(bytes=1000, written=200, operations=0), ceilings) == 800
+    assert least_time(LeastWork(bytes=1000, written=500, operations=0), ceilings) == LeastTime(700, 0)
+    assert least_time(LeastWork(bytes=1000, written=200, operations=0), ceilings) == LeastTime(800, 0)
+
+
+def gpu(before: int, after: int, ceilings: int | None = 2000) -> Gpu:
+    states = [GpuState(sm_mhz=mhz, celsius=40, throttled=[], foreign_processes=0) for mhz in (before, after)]
+    return Gpu(
+        capability="sm_100",
+        driver="580.1",
+        cuda="13.0",
+        memory_bytes=1,
+        cache_bytes=1,
+        bytes_per_second=1.0,
+        operations_per_second=1.0,
+        ceilings_sm_mhz=ceilings,
+        before=states[0],
+        after=states[1],
+    )
+
+
+@pytest.mark.parametrize(
+    ("moving", "computing", "device", "expected"),
+    [
+        (100, 900, gpu(1500, 1700), 1125.0),  # a slower clock computes more slowly …
+        (900, 100, gpu(1500, 1700), 900.0),  # … and moves as fast
+        (800, 900, gpu(2400, 2600), 800.0),  # at a faster one the bytes are what is left
+        (100, 900, gpu(2000, 2000), 900.0),
+        (100, 900, gpu(1500, 1700, ceilings=None), 900.0),
+        (100, 900, gpu(0, 0), 900.0),  # a clock of zero is one that the driver does not tell
+        (100, 900, None, 900.0),
+    ],
+)
+def test_only_operations_go_with_the_clock(moving: int, computing: int, device: Gpu | None, expected: float):
+    timed = cell(floor_ns=max(moving, computing), moving_ns=moving, computing_ns=computing)
+    assert roofline_ns(timed, device) == pytest.approx(expected)
+
+
+def test_without_its_parts_a_floor_is_as_it_was_recorded():
+    assert roofline_ns(cell(floor_ns=900), gpu(1000, 1000)) == 900
+    assert roofline_ns(cell(), gpu(1000, 1000)) is None

@@ -68,6 +68,7 @@ class Page:
     grade: tables.GradeRow | None
     refused: list[tables.RefusedRow]
     compared: list[several.RunRow]
+    long_claims: list[tables.LongClaims]
 
     @property
     def reproduced(self) -> int:
@@ -213,6 +214,7 @@ def _page(facts: ReportFacts, verdict: Verdict) -> Page:
         grade=tables.grade_row(runs),
         refused=tables.refused_rows(facts.agent_run),
         compared=several.run_rows(facts.evaluations, verdict),
+        long_claims=tables.long_claims(runs, verdict),
     )
 
 

@@ -59,11 +59,22 @@ def within(fraction: float | None) -> str:
     return f"±{percent(fraction)}" if fraction < _WIDE else f"a factor of {significant(1 + fraction, 2)}"
 
 
+def tera(value: float) -> str:
+    """`4.20` from 4.2e12."""
+    return significant(value / 1e12)
+
+
 def duration(seconds: float | None) -> str:
     """`46 s`, `12 min`."""
     if seconds is None:
         return MISSING
     return f"{significant(seconds, 2)} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def span(values: Sequence[int]) -> str:
+    """`36–37` from 37, 36, 36; `36` where all are the same."""
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}–{high}"
 
 
 def latency(spent: Latency) -> str:

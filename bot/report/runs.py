@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from bot import stats
 from bot.evaluation import Cell, Evaluation, GpuState
-from bot.report.figures import significant
+from bot.report.figures import span, tera
 from bot.verdict import Kind, Verdict, decide
 
 
@@ -51,6 +51,32 @@ class RunRow:
     def outside(self) -> bool:
         """Whether chance does not explain how far it is off."""
         return _beyond(self.off, self.noise)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A GPU around the timed calls of one run: what was read before and after them. `foreign`: the most processes of
+    others that used it."""
+
+    sm_mhz: list[int]
+    memory_mhz: list[int]
+    celsius: list[int]
+    throttled: list[str]
+    foreign: int
+
+
+def sampled(run: Evaluation) -> Sampled | None:
+    """The device while a run was timed, its confirmation left out; None where nothing was read."""
+    states = _states(run.model_copy(update={"confirmation": None}))
+    if not states:
+        return None
+    return Sampled(
+        sm_mhz=[state.sm_mhz for state in states],
+        memory_mhz=[state.memory_mhz for state in states if state.memory_mhz is not None],
+        celsius=[state.celsius for state in states],
+        throttled=sorted({why for state in states for why in state.throttled}),
+        foreign=max(state.foreign_processes for state in states),
+    )
 
 
 def run_rows(evaluations: Sequence[Evaluation], verdict: Verdict) -> list[RunRow]:
@@ -170,22 +196,17 @@ def _state(run: Evaluation) -> dict[str, str]:
     gpu, states = run.environment.gpu, _states(run)
     found: dict[str, str] = {}
     if gpu:
-        found["bandwidth"] = f"{significant(gpu.bytes_per_second / 1e12)} TB/s"
-        found["matrix operations"] = f"{significant(gpu.operations_per_second / 1e12)} T/s"
+        found["bandwidth"] = f"{tera(gpu.bytes_per_second)} TB/s"
+        found["matrix operations"] = f"{tera(gpu.operations_per_second)} T/s"
     if states:
-        found["SM clock"] = f"{_range([state.sm_mhz for state in states])} MHz"
-        found["temperature"] = f"{_range([state.celsius for state in states])} °C"
+        found["SM clock"] = f"{span([state.sm_mhz for state in states])} MHz"
+        found["temperature"] = f"{span([state.celsius for state in states])} °C"
     return found
 
 
 def _states(run: Evaluation) -> list[GpuState]:
     gpus = [one.environment.gpu for one in run.runs if one.environment.gpu]
     return [state for gpu in gpus for state in (gpu.before, gpu.after) if state]
-
-
-def _range(values: Sequence[int]) -> str:
-    low, high = min(values), max(values)
-    return str(low) if low == high else f"{low}–{high}"
 
 
 def _moved(one: Evaluation, other: Evaluation) -> Moved | None:

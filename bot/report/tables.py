@@ -11,12 +11,13 @@ from bot.evaluation import (
     BaselineState,
     Cell,
     Evaluation,
+    Gpu,
     Grade,
     Refusal,
     StageName,
 )
-from bot.floor import percent_of_floor
-from bot.verdict import CellVerdict, Verdict
+from bot.floor import percent_of_floor, roofline_ns
+from bot.verdict import MIN_GAIN, CellVerdict, Verdict
 
 ACCURACY_GAP = 1.1
 """Errors are in the same units on the same draws, so that a tenth more in the bulk is a real loss, not luck."""
@@ -28,23 +29,35 @@ NOTICEABLE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class TimeRow:
-    """One cell: times in ns, None where there is no sound one; `others` in the order of the table's columns."""
+    """One cell: times in ns, None where there is no sound one; `others` in the order of the table's columns.
+
+    `claimed_ns`, `bar_claimed_ns`: by the device's events, as their processes say. `roofline`: the share of what the
+    device can do that the candidate's time makes use of, `claimed_roofline` the same of what it claims. `launch_bound`:
+    most of its time is what any call costs, or was spent with its process in its midst.
+    """
 
     cell: CellVerdict
     candidate_ns: float | None
     bar_ns: float | None
     others: list[float | None]
-    floor: float | None
+    claimed_ns: float | None
+    bar_claimed_ns: float | None
+    roofline: float | None
+    claimed_roofline: float | None
+    launch_bound: bool
 
 
 @dataclass(frozen=True, slots=True)
 class TimeTable:
-    """All cells; `bar` is the baseline that is the bar everywhere, `columns` the other available ones."""
+    """All cells; `bar` is the baseline that is the bar everywhere, `columns` the other available ones. `gpu`: whether
+    the times are of one. `overhead_ns`: the most that a call which does nothing took."""
 
     bar: BaselineState | None
     columns: list[BaselineState]
     missing: list[BaselineState]
     rows: list[TimeRow]
+    gpu: bool
+    overhead_ns: int
 
     @property
     def slowest(self) -> list[TimeRow]:
@@ -55,6 +68,27 @@ class TimeTable:
             if known is None or _gain(row) < _gain(known):
                 worst[row.cell.workload] = row
         return list(worst.values())
+
+    @property
+    def claims(self) -> bool:
+        """Whether there is a claim to show."""
+        return any(row.claimed_ns is not None for row in self.rows)
+
+    @property
+    def launch_bound(self) -> int:
+        """In how many cells the candidate is."""
+        return sum(row.launch_bound for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class LongClaims:
+    """Cells in which a kernel takes longer by its own process than by our clock, and the one where it is most."""
+
+    kernel: str
+    cells: int
+    worst: str
+    claimed_ns: float
+    own_ns: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +147,38 @@ def time_table(evaluations: Sequence[Evaluation], verdict: Verdict) -> TimeTable
     bar = states.get(next(iter(bars))) if len(bars) == 1 else None
     available = [state for state in states.values() if state.state == "available"]
     columns = [state for state in available if state != bar]
-    pooled: dict[str, list[Cell]] = {}
+    pooled: dict[str, list[_Timed]] = {}
     for run in evaluations:
         for cell in run.cells:
-            pooled.setdefault(cell.name, []).append(cell)
+            pooled.setdefault(cell.name, []).append(_Timed(cell, run.environment.gpu))
     return TimeTable(
         bar=bar,
         columns=columns,
         missing=[state for state in states.values() if state.state != "available"],
         rows=[_time_row(cell, pooled.get(cell.name, []), columns) for cell in verdict.cells],
+        gpu=any(run.environment.gpu for run in evaluations),
+        overhead_ns=max((cell.overhead_ns for run in evaluations for cell in run.cells), default=0),
     )
+
+
+def long_claims(evaluations: Sequence[Evaluation], verdict: Verdict) -> list[LongClaims]:
+    """Where on a GPU a kernel's own process says that its calls took longer than our clock does, call by call and
+    beyond the noise: something of them was outside what is counted. A claim can make a kernel look worse, not better.
+    """
+    margin = 1 + max(verdict.noise_floor or 0.0, MIN_GAIN)
+    found = []
+    for kernel in ("candidate", "bar"):
+        long: dict[str, tuple[float, float]] = {}
+        for cell in (cell for run in evaluations if run.environment.gpu for cell in run.cells):
+            claims = cell.claimed_ns if kernel == "candidate" else cell.baseline_claimed_ns
+            own = [ns for one in cell.rounds for ns in (one.candidate_ns if kernel == "candidate" else one.baseline_ns)]
+            ratio = _median(claim / ns for claim, ns in zip(claims, own, strict=False) if ns)
+            if ratio is not None and len(claims) == len(own) and ratio > margin:
+                long[cell.name] = stats.median(claims), stats.median(own)
+        if long:
+            worst = max(long, key=lambda name: long[name][0] / long[name][1])
+            found.append(LongClaims(kernel, len(long), worst, *long[worst]))
+    return found
 
 
 def accuracy_rows(evaluations: Sequence[Evaluation]) -> list[AccuracyRow]:
@@ -132,7 +188,7 @@ def accuracy_rows(evaluations: Sequence[Evaluation]) -> list[AccuracyRow]:
     for run in evaluations:
         for found in run.accuracy:
             key = (found.kernel if found.kernel in baselines else None, found.output)
-            if key not in worst or _share(found) > _share(worst[key]):
+            if key not in worst or _to_limit(found) > _to_limit(worst[key]):
                 worst[key] = found
     rows = [AccuracyRow(kernel, found) for (kernel, _), found in worst.items()]
     return sorted(rows, key=lambda row: row.kernel is not None)
@@ -221,26 +277,51 @@ def claimed_ratio(claim: Evaluation) -> float | None:
     return stats.geometric_mean(ratios) if ratios else None
 
 
-def _time_row(cell: CellVerdict, runs: Sequence[Cell], columns: Sequence[BaselineState]) -> TimeRow:
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """A cell of one run, and the device that it was timed on."""
+
+    cell: Cell
+    gpu: Gpu | None
+
+
+def _time_row(cell: CellVerdict, timed: Sequence[_Timed], columns: Sequence[BaselineState]) -> TimeRow:
+    runs = [one.cell for one in timed]
+    on_gpu = [one.cell for one in timed if one.gpu]
     candidate = _median(ns for run in runs for one in run.rounds for ns in one.candidate_ns)
+    claimed = _median(ns for run in on_gpu for ns in run.claimed_ns)
+    floor = max(filter(None, (roofline_ns(one.cell, one.gpu) for one in timed)), default=None)
     interleaved = _median(ns for run in runs for one in run.rounds for ns in one.baseline_ns)
     clean = _median(ns for run in runs for time in run.baselines if time.baseline == run.bar for ns in time.clean_ns)
-    floors = [run.floor_ns for run in runs if run.floor_ns]
-    share = percent_of_floor(max(floors, default=None), candidate) if candidate else None
     return TimeRow(
         cell=cell,
         candidate_ns=candidate,
         bar_ns=min((ns for ns in (interleaved, clean) if ns is not None), default=None),
         others=[_clean(runs, state.name) for state in columns],
-        floor=None if share is None else share / 100,
+        claimed_ns=claimed,
+        bar_claimed_ns=_median(ns for run in on_gpu for ns in run.baseline_claimed_ns),
+        roofline=_share_of(floor, candidate),
+        claimed_roofline=_share_of(floor, claimed),
+        launch_bound=any("candidate" in run.host_bound for run in on_gpu) or _mostly_a_call(on_gpu, candidate),
     )
+
+
+def _mostly_a_call(runs: Sequence[Cell], candidate_ns: float | None) -> bool:
+    """Whether more than half of a candidate's time is what a call that does nothing takes."""
+    overhead = max((run.overhead_ns for run in runs), default=0)
+    return candidate_ns is not None and candidate_ns < 2 * overhead
+
+
+def _share_of(floor: float | None, time_ns: float | None) -> float | None:
+    share = percent_of_floor(floor, time_ns) if time_ns else None
+    return None if share is None else share / 100
 
 
 def _clean(runs: Iterable[Cell], baseline: str) -> float | None:
     return _median(ns for run in runs for time in run.baselines if time.baseline == baseline for ns in time.clean_ns)
 
 
-def _median(samples: Iterable[int]) -> float | None:
+def _median(samples: Iterable[float]) -> float | None:
     """A median to show; None where a sample is missing or not a time."""
     try:
         return stats.median(list(samples))
@@ -252,7 +333,7 @@ def _gain(row: TimeRow) -> float:
     return row.cell.ratio.mid if row.cell.ratio else 0.0
 
 
-def _share(found: Accuracy) -> float:
+def _to_limit(found: Accuracy) -> float:
     return max(found.median / found.limit_median, found.p99 / found.limit_p99, found.maximum / found.limit_maximum)
 
 

@@ -15,6 +15,7 @@ from markupsafe import Markup
 
 from bot import sanitize, telling
 from bot.report import figures, influence
+from bot.report import runs as several
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_ ]{0,38}[A-Za-z0-9])?")
 """Nothing that GitHub turns into emphasis, a link, a mention or a reference (`GH-1`, `#1`, `www.`)."""
@@ -80,6 +81,9 @@ def _environment() -> jinja2.Environment:
             "interval": _ours(figures.interval),
             "duration": _ours(figures.duration),
             "latency": _ours(figures.latency),
+            "sampled": several.sampled,
+            "span": _ours(figures.span),
+            "tera": _ours(figures.tera),
             "percent": _ours(figures.percent),
             "signed": _ours(figures.signed),
             "within": _ours(figures.within),

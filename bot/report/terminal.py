@@ -71,7 +71,8 @@ def _cells(runs: Sequence[Evaluation], verdict: Verdict) -> Table:
     for row in times.rows:
         others = [figures.milliseconds(ns) for ns in row.others]
         own = [figures.milliseconds(row.candidate_ns), figures.milliseconds(row.bar_ns)]
-        direction = Text(row.cell.direction, style=_COLOURS.get(row.cell.direction, ""))
+        where = f"{row.cell.direction}, launch-bound" if row.launch_bound else row.cell.direction
+        direction = Text(where, style=_COLOURS.get(row.cell.direction, ""))
         table.add_row(Text(_plain(row.cell.name)), *own, *others, figures.interval(row.cell.ratio), direction)
     return table
 

@@ -19,6 +19,7 @@ def test_an_evaluation_of_record_still_says_what_its_report_says(path: Path) -> 
     report = path.with_suffix(".md").read_text(encoding="utf-8")
     made = render_comment(ReportFacts(evaluations=[evaluation], verdict=decide([evaluation])))
     assert report.splitlines()[0] == made.splitlines()[0]
+    assert f"evaluation `{evaluation.digest()[:7]}`" in report, "what has been added to the facts since says nothing"
 
 
 def test_there_are_some() -> None:

@@ -41,7 +41,7 @@ def test_an_unsound_sample_shows_no_time():
 
 def test_the_floor_is_shown_as_a_share():
     row = table(evaluation(cells=[cell(speedup=1.0, floor_ns=BASE_NS // 4)])).rows[0]
-    assert row.floor == pytest.approx(0.25, rel=0.01)
+    assert row.roofline == pytest.approx(0.25, rel=0.01)
 
 
 def test_bars_that_differ_have_no_common_column():

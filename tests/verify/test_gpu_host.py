@@ -13,17 +13,17 @@ from bot.contract.load import load_contract
 from bot.contract.schema import Requires, TensorInput
 from bot.errors import InfrastructureError
 from bot.evaluation import BaselineSource, Gpu, Job, Mode, Round
-from bot.verify.calls import Worker
-from bot.verify.cases import HOST, HOST_ELEMENTS
+from bot.verify.calls import Answered, Worker
+from bot.verify.cases import HOST, HOST_ELEMENTS, Case
 from bot.verify.compare import _order
 from bot.verify.doorbell import ASK, AWAKE
-from bot.verify.exam import Exam
+from bot.verify.exam import Exam, Kernel
 from bot.verify.mounts import GpuAccess, bwrap_arguments, environment, mounts_of
 from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
 from bot.verify.plan import baseline_kernels, for_host, plan_checks
 from bot.verify.stages.baselines import missing_here
-from bot.verify.stages.timing import _measured, _state, company, disturbed
+from bot.verify.stages.timing import WARM_UPS, _cell, _keep, _measured, _Pair, _state, company, disturbed
 from bot.verify.start import start_worker
 from tests.sandbox.conftest import everything
 
@@ -170,6 +170,52 @@ def test_a_cell_bears_company_before_half_of_its_calls(late: int, state: str) ->
     found, note = _state(held, cell)
     assert found == state
     assert (f"{late} of 14" in note) is bool(late)
+
+
+def test_a_cell_keeps_what_both_sides_claim_and_both_parts_of_its_floor() -> None:
+    held = exam("kda_prefill")
+    held.gpu = H200.model_copy(
+        update={"bytes_per_second": 4e12, "operations_per_second": 7e14, "cache_bytes": 60 << 20}
+    )
+    measured = _measured(held, *held.scored()[0])
+    case = Case(measured.recipe, measured.recipe.axes, {}, needles=False)
+    pairs = [
+        _Pair(case, Answered(900 + i, 500 + i, {}), Answered(1900 + i, 1500 + i, {}), f"0/{i}", secret=False)
+        for i in range(WARM_UPS + 2)
+    ]
+    _keep(measured, pairs, "candidate")
+    found = _cell(held, Kernel("bar", ""), measured)
+    assert found.rounds == [Round(first="candidate", candidate_ns=[902, 903], baseline_ns=[1902, 1903])]
+    assert (found.claimed_ns, found.baseline_claimed_ns) == ([502, 503], [1502, 1503])
+    assert found.moving_ns
+    assert found.computing_ns
+    assert found.floor_ns == max(found.moving_ns, found.computing_ns)
+    held.gpu = None
+    nothing = _cell(held, Kernel("bar", ""), measured)
+    assert (nothing.floor_ns, nothing.moving_ns, nothing.computing_ns) == (None, None, None)
+
+
+def test_a_baseline_says_what_it_lacks() -> None:
+    held = exam("rmsnorm")
+    assert missing_here(held, None) == ""
+    assert missing_here(held, Requires(module="torch")) == ""
+    assert missing_here(held, Requires(module="torch", minimum="1.0", architectures=["sm_90"])) == ""
+    assert missing_here(held, Requires(module="no_such_module")) == "no_such_module cannot be imported"
+    assert "older than 999" in missing_here(held, Requires(module="torch", minimum="999"))
+    assert "is for sm_100; this device is sm_90" in missing_here(
+        held, Requires(module="torch", architectures=["sm_100"])
+    )
+    assert "no version" in missing_here(held, Requires(module="math", minimum="1"))
+
+
+@pytest.mark.sandbox
+def test_a_waiting_worker_says_that_it_is_awake() -> None:
+    loaded = load_contract(CONTRACTS, "rmsnorm")
+    with Worker(loaded.contract, "bubblewrap", everything()) as worker:
+        assert worker.load("def run(*_):\n    pass\n") is None
+        words = worker._bell.words
+        words[ASK] = 41
+        assert any(words[AWAKE] == 41 for _ in range(10_000_000))
 
 
 def test_a_baseline_says_what_it_lacks() -> None:

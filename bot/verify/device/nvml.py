@@ -56,6 +56,7 @@ def state(uuid: str) -> GpuState:
         processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
         return GpuState(
             sm_mhz=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)),
+            memory_mhz=int(pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)),
             celsius=int(pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)),
             throttled=[name for name, bit in _THROTTLED.items() if reasons & bit],
             foreign_processes=sum(process.pid not in ours for process in processes),

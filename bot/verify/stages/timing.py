@@ -12,7 +12,7 @@ from typing import Literal
 
 from bot.contract.schema import Device, Workload
 from bot.evaluation import Cell, Refusal, Round, StageName
-from bot.floor import Ceilings, floor_ns, least_work
+from bot.floor import Ceilings, LeastTime, least_time, least_work
 from bot.verify.buffers import Slot
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, Recipe, cell_recipe
@@ -292,8 +292,8 @@ def _check(exam: Exam, cell: _Measured, pair: _Pair) -> None:
         raise _Refused(refusal.model_copy(update={"call": pair.number}))
 
 
-def _floor(exam: Exam, recipe: Recipe) -> int | None:
-    """The least time of a cell on this device; unknown on a CPU."""
+def _floor(exam: Exam, recipe: Recipe) -> LeastTime | None:
+    """The least times of a cell on this device; unknown on a CPU."""
     if exam.gpu is None:
         return None
     ceilings = Ceilings(
@@ -301,7 +301,7 @@ def _floor(exam: Exam, recipe: Recipe) -> int | None:
         operations_per_second=exam.gpu.operations_per_second,
         cache_bytes=exam.gpu.cache_bytes,
     )
-    return floor_ns(least_work(exam.contract, recipe.axes, recipe.absent), ceilings)
+    return least_time(least_work(exam.contract, recipe.axes, recipe.absent), ceilings)
 
 
 def _state(exam: Exam, cell: _Measured) -> tuple[Literal["resolved", "unresolved", "invalid"], str]:
@@ -318,6 +318,7 @@ def _state(exam: Exam, cell: _Measured) -> tuple[Literal["resolved", "unresolved
 
 def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
     state, note = _state(exam, cell)
+    floor = _floor(exam, cell.recipe)
     return Cell(
         workload=cell.workload.name,
         regime=cell.regime,
@@ -328,7 +329,9 @@ def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
         baseline_claimed_ns=cell.baseline_claimed_ns,
         overhead_ns=exam.overhead_ns,
         host_bound=sorted(cell.host_bound),
-        floor_ns=_floor(exam, cell.recipe),
+        floor_ns=floor.ns if floor else None,
+        moving_ns=floor.moving_ns if floor else None,
+        computing_ns=floor.computing_ns if floor else None,
         state=state,
         note=note,
     )
