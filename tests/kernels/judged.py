@@ -1,8 +1,7 @@
 """Has a contract's own judge look at a Triton kernel under Triton's interpreter: `python -m tests.kernels.judged FILE`.
 
-The kernel's folder names the contract. It answers the smallest questions that an exam puts to a GPU; what is printed, as
-JSON, is by how much of its limit it errs in each. A process of its own, since TRITON_INTERPRET is read when a kernel is
-decorated.
+The kernel's folder names the contract. It answers the smallest questions that an exam puts to a GPU; printed is by how
+much of its limit it errs in each, as JSON. A process of its own, since TRITON_INTERPRET is read when a kernel is made.
 """
 
 import json
