@@ -454,6 +454,7 @@ class Evaluation(Frozen):
     workload: str | None = None
     shard: Shard | None = None
     latency: Latency | None = None
+    machine_code: "Inspected | None" = None
     confirmation: "Evaluation | None" = None
 
     @property
@@ -474,6 +475,7 @@ _ADDED = frozenset(
         "host_bound",
         "packages",
         "latency",
+        "machine_code",
         "baseline_claimed_ns",
         "memory_mhz",
         "ceilings_sm_mhz",
@@ -560,13 +562,14 @@ class Rechecked(Frozen):
 
 
 class Inspected(Frozen):
-    """The last line of a look at machine code. `workload`: whose shapes the kernels were compiled for. `refusals`: why
-    the candidate would be refused before any launch. `differences`: where two builds of the same source are not the
+    """The last line of a look at machine code. `workload`: whose shapes the kernels were compiled for. `declares`: the
+    file says what it needs; `refusals`: why it would be refused before any launch. `differences`: where two builds of the same source are not the
     same. `notes`: what a person should know, and no fault."""
 
     kind: Literal["inspected"] = "inspected"
     workload: str
     builds: list[Build]
+    declares: bool = False
     refusals: list[str] = []
     differences: list[str] = []
     notes: list[str] = []

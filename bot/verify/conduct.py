@@ -27,8 +27,8 @@ from bot.verify.packages import versions
 from bot.verify.plan import ROUNDS, baseline_kernels, plan_checks, plan_stages, plan_turns, rounds_of
 from bot.verify.stages.answers import MIXED, questions, relations, smoke
 from bot.verify.stages.baselines import planned_baselines, screen_baselines
-from bot.verify.stages.build import build
-from bot.verify.stages.controls import HOUSES, controls
+from bot.verify.stages.build import build, look, looked_at
+from bot.verify.stages.controls import controls, houses
 from bot.verify.stages.timing import timing
 from bot.verify.start import drawer_for, gpu_facts
 from bot.verify.variants import draw_variants
@@ -65,7 +65,7 @@ def open_exam(
     torch.set_num_threads(1)
     keep_freed()
     salt = secrets.token_bytes(32) if salt is None else salt
-    os.sched_setaffinity(0, cpus.split()[0])
+    os.sched_setaffinity(0, cpus.first())
     exam = Exam(job, loaded, load_oracle(loaded.folder), salt, watch, worker, drawer_for(job.device))
     if not exam.scored():
         what = f"workload {job.workload}" if job.workload else f"shard {job.shard.number}" if job.shard else "contract"
@@ -172,11 +172,13 @@ def hold(exam: Exam, confirming: Callable[[], Exam] | None = None) -> Evaluation
         shard=job.shard,
         scored_cells=[f"{w.name}/{r}" for w, r in exam.scored()],
         latency=exam.spent.latency(),
+        machine_code=exam.machine_code,
     )
 
 
 def _stages(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None:
     """All stages; returns what refused the candidate."""
+    look(exam)
     own_workers = exam.planned("timing") > 0 and exam.job.mode in {"full", "exam"}
     if own_workers:
         _ready_screening(exam)
@@ -194,10 +196,23 @@ def _stages(exam: Exam, confirming: Callable[[], Exam] | None) -> Refusal | None
         if refusal is None and confirming is not None and names == ("controls",) and exam.planned("controls"):
             second = confirming()
         refusal = _step(exam, names, step, refusal)
+    if refusal is None and exam.job.mode == "quick":
+        refusal = _late(exam)
     if second is not None:
         with exam.spent.on("start"):
             second.settle()  # Whoever has the device next finds it idle.
     exam.records.sort(key=lambda record: STAGES.index(record.name))
+    return refusal
+
+
+def _late(exam: Exam) -> Refusal | None:
+    """What the machine code of a quick exam's candidate says, which nothing has waited for."""
+    note, refusal = looked_at(exam)
+    if note or refusal:
+        status = "refused" if refusal else "passed"
+        exam.records = [
+            r.model_copy(update={"status": status, "note": note}) if r.name == "build" else r for r in exam.records
+        ]
     return refusal
 
 
@@ -215,7 +230,7 @@ def _ready_workers(exam: Exam, names: tuple[StageName, ...]) -> None:
     if names == (("relations",) if exam.device == "cpu" else ("build",)):
         _ready_timers(exam)
     if names == ("relations",) and exam.planned("controls"):
-        exam.prewarm(0, houses=HOUSES)
+        exam.prewarm(0, houses=houses())
 
 
 def _ready_timers(exam: Exam) -> None:
@@ -245,7 +260,7 @@ def _step(exam: Exam, names: tuple[StageName, ...], step: Step, refusal: Refusal
                 planned=planned,
                 done=outcome.done,
                 seconds=round(taken if outcome.seconds is None else outcome.seconds, 3),
-                note=outcome.invalid,
+                note=outcome.invalid or outcome.note,
             )
         )
         refusal = refusal or outcome.refusal

@@ -6,7 +6,8 @@ Expected values stay here, in the verifier's private memory; controls and baseli
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from bot import digest
 from bot.contract.load import LoadedContract
@@ -21,6 +22,7 @@ from bot.evaluation import (
     Counterexample,
     Gpu,
     Grade,
+    Inspected,
     Job,
     Progress,
     Refusal,
@@ -44,6 +46,7 @@ LARGE_RUNS = 3
 """Noisy runs of a draw on a GPU at first; what they refuse is judged again with all (closer.py)."""
 TIMED_AHEAD = 2
 """Rounds whose workers come up ahead: as many as an exam has; a rerun may have more."""
+T = TypeVar("T")
 Watch = Callable[[Progress | Commitment], None]
 
 
@@ -140,8 +143,12 @@ class Exam:
     screened: dict[str, Ahead] = field(default_factory=dict)
     timers: list[Timers] = field(default_factory=list)
     _threads: ThreadPoolExecutor = field(default_factory=ThreadPoolExecutor)
+    _own_thread: ThreadPoolExecutor = field(default_factory=partial(ThreadPoolExecutor, 1))
+    _beside: list[Future[Any]] = field(default_factory=list)
     variants: list[Variant] = field(default_factory=list)
     sitting: "Sitting | None" = None
+    code: Future[Inspected | str] | None = None
+    machine_code: Inspected | None = None
 
     @property
     def contract(self) -> Contract:
@@ -225,6 +232,12 @@ class Exam:
         """A worker for the candidate. Nothing has run in the one that waits in a claim: it is as fresh as any."""
         return self.candidate_worker if self.job.mode == "claim" else self.worker()
 
+    def beside(self, work: Callable[[], T]) -> Future[T]:
+        """Do something of ours in a thread; nothing is timed before it has ended."""
+        future = self._own_thread.submit(work)
+        self._beside.append(future)
+        return future
+
     def ahead(self, kernel: Kernel) -> Ahead:
         """A worker that takes in a baseline by itself."""
         worker = self.baseline_worker(kernel)
@@ -235,7 +248,7 @@ class Exam:
         aheads = [*self.screened.values(), *(pair.bar for pair in self.timers)]
         candidates = [pair.candidate for pair in self.timers]
         with self.spent.on("start"):
-            wait([one.loaded for one in aheads])
+            wait([*self._beside, *(one.loaded for one in aheads)])
             own = (self.waiting, *self.pool, *self.houses, *candidates)
             for worker in filter(None, (*own, *(one.worker for one in aheads))):
                 worker.ready()
@@ -265,6 +278,7 @@ class Exam:
     def close(self) -> None:
         """End the workers that were not needed."""
         self._threads.shutdown()
+        self._own_thread.shutdown(wait=False)
         aheads = [*self.screened.values(), *(pair.bar for pair in self.timers)]
         candidates = [pair.candidate for pair in self.timers]
         for worker in (*self.pool, *self.houses, *candidates, *(one.worker for one in aheads)):
@@ -404,12 +418,13 @@ def setting_of(case: Case) -> Setting:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What a stage returns: how many of its checks have positive evidence, and what refused the candidate. `seconds`:
-    where one step holds several stages, the share of each."""
+    where one step holds several stages, the share of each; `note`: what should be known and decides nothing."""
 
     done: int
     refusal: Refusal | None = None
     invalid: str = ""
     seconds: float | None = None
+    note: str = ""
 
 
 Step = Callable[[Exam], Mapping[StageName, Outcome]]

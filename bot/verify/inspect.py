@@ -90,6 +90,7 @@ def examine(order: Inspection, contract: Contract, builder: Room, reader: Room, 
     return Inspected(
         workload=workload.name,
         builds=look.builds,
+        declares=bool(read),
         refusals=[*refusals, *exceeded(resources, look.builds)],
         differences=look.differences,
         notes=look.notes,

@@ -54,7 +54,7 @@ def timed(work: Callable[[], object], calls: int = CALLS) -> list[int]:
 def main() -> None:
     """Print the tables."""
     torch.set_num_threads(1)
-    os.sched_setaffinity(0, cpus.split()[0])
+    os.sched_setaffinity(0, cpus.first())
     loaded = load_contract(ROOT / "contracts", "rmsnorm")
     drawer, stream = drawer_for("cuda"), Stream.from_salt(b"clock")
     print("worker, workload, kernel: envelope | claimed (least, median, 95th), µs")

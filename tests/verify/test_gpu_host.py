@@ -23,8 +23,10 @@ from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
 from bot.verify.plan import baseline_kernels, for_host, plan_checks
 from bot.verify.stages.baselines import missing_here
+from bot.verify.stages.build import look, looked_at
 from bot.verify.stages.timing import WARM_UPS, _cell, _keep, _measured, _Pair, _state, company, disturbed
 from bot.verify.start import start_worker
+from tests.inspecting import missing
 from tests.sandbox.conftest import everything
 
 CONTRACTS = Path(__file__).parents[2] / "contracts"
@@ -218,27 +220,55 @@ def test_a_waiting_worker_says_that_it_is_awake() -> None:
         assert any(words[AWAKE] == 41 for _ in range(10_000_000))
 
 
-def test_a_baseline_says_what_it_lacks() -> None:
+ROW = (CONTRACTS.parent / "kernels" / "rmsnorm" / "triton_row.py").read_text(encoding="utf-8")
+
+
+def looking(source: str, mode: Mode, gpu: Gpu = H200) -> Exam:
+    """An exam on a device of this kind whose candidate is being looked at."""
     held = exam("rmsnorm")
-    assert missing_here(held, None) == ""
-    assert missing_here(held, Requires(module="torch")) == ""
-    assert missing_here(held, Requires(module="torch", minimum="1.0", architectures=["sm_90"])) == ""
-    assert missing_here(held, Requires(module="no_such_module")) == "no_such_module cannot be imported"
-    assert "older than 999" in missing_here(held, Requires(module="torch", minimum="999"))
-    assert "is for sm_100; this device is sm_90" in missing_here(
-        held, Requires(module="torch", architectures=["sm_100"])
-    )
-    assert "no version" in missing_here(held, Requires(module="math", minimum="1"))
+    held.gpu, held.job = gpu, held.job.model_copy(update={"source": source, "mode": mode})
+    look(held)
+    return held
 
 
 @pytest.mark.sandbox
-def test_a_waiting_worker_says_that_it_is_awake() -> None:
-    loaded = load_contract(CONTRACTS, "rmsnorm")
-    with Worker(loaded.contract, "bubblewrap", everything()) as worker:
-        assert worker.load("def run(*_):\n    pass\n") is None
-        words = worker._bell.words
-        words[ASK] = 41
-        assert any(words[AWAKE] == 41 for _ in range(10_000_000))
+def test_a_file_that_takes_more_than_it_says_is_refused_before_any_launch() -> None:
+    if missing():
+        pytest.skip(missing())
+    said = ROW.replace('"registers": 168', '"registers": 8')
+    assert said != ROW
+    note, refusal = looked_at(looking(said, "exam"))
+    assert refusal is not None
+    assert (refusal.kind, refusal.stage, note) == ("build_failed", "build", "")
+    assert "registers, and declares at most 8" in refusal.reason
+
+
+@pytest.mark.sandbox
+def test_what_keeps_to_what_it_says_is_told_of_its_machine_code() -> None:
+    if missing():
+        pytest.skip(missing())
+    held = looking(ROW, "quick")
+    assert looked_at(held) == ("", None)
+    assert held.machine_code is not None
+    assert [(build.architecture, build.spill_bytes) for build in held.machine_code.builds] == [("sm_90a", 0)]
+
+
+@pytest.mark.sandbox
+def test_a_kernel_without_machine_code_of_its_own_is_not_refused_for_it() -> None:
+    if missing():
+        pytest.skip(missing())
+    plain = "def run(hidden_states, weight, output):\n    output.copy_(hidden_states)\n"
+    held = looking(plain, "exam")
+    assert looked_at(held) == ("", None)
+    assert held.machine_code is not None
+    assert held.machine_code.builds == []
+    assert looking(plain, "quick").code is None
+
+
+def test_an_architecture_that_nobody_knows_here_is_said_to_be_unread() -> None:
+    note, refusal = looked_at(looking(ROW, "exam", H200.model_copy(update={"capability": "sm_89"})))
+    assert refusal is None
+    assert note == "its machine code was not looked at: machine code of sm_89 is not known here"
 
 
 def test_without_a_device_a_gpu_exam_names_what_ismissing_here() -> None:

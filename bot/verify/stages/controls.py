@@ -2,6 +2,7 @@
 says of itself that it is weak. They are ours: one worker forks a child for each, and they sit the exam's own questions.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,15 +11,21 @@ from queue import SimpleQueue
 
 from bot.errors import DataError, Problem
 from bot.evaluation import ControlResult, Grade, StageName
+from bot.verify import cpus
 from bot.verify.calls import Failure, Worker
 from bot.verify.exam import Exam, Outcome, Turn
 from bot.verify.sitting import Sitting, exam_relations
 from bot.verify.variants import Variant
 
 HOUSES = 2
-"""Workers for kernels of ours: nothing is timed, and judging an answer takes as long as the kernel."""
+"""Workers for kernels of ours, at least: nothing is timed, and judging an answer takes as long as the kernel."""
 STRONG = 3.0
 """A plain control is asked until it misses a limit by this factor, which every one must somewhere."""
+
+
+def houses() -> int:
+    """One for each CPU of the verifier's, on which their answers are judged."""
+    return max(HOUSES, len(cpus.split()[0]))
 
 
 def controls(exam: Exam) -> Mapping[StageName, Outcome]:
@@ -50,9 +57,9 @@ def grade(exam: Exam) -> Grade:
 
 def _in_houses(exam: Exam, tasks: Sequence[Callable[["House"], ControlResult]]) -> list[ControlResult]:
     """All results, in order. While one kernel runs, the answer of another is judged."""
-    houses = [House(exam) for _ in range(HOUSES)]
+    all_houses = [House(exam) for _ in range(houses())]
     free: SimpleQueue[House] = SimpleQueue()
-    for house in houses:
+    for house in all_houses:
         free.put(house)
 
     def run(task: Callable[[House], ControlResult]) -> ControlResult:
@@ -63,11 +70,11 @@ def _in_houses(exam: Exam, tasks: Sequence[Callable[["House"], ControlResult]]) 
             free.put(house)
 
     # A sandbox dies with the thread that started it: the threads live until all is done.
-    with ThreadPoolExecutor(HOUSES) as pool:
+    with ThreadPoolExecutor(len(all_houses), initializer=os.sched_setaffinity, initargs=(0, cpus.split()[0])) as pool:
         try:
             return list(pool.map(run, tasks))
         finally:
-            for house in houses:
+            for house in all_houses:
                 house.close()
 
 
