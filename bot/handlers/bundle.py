@@ -113,6 +113,7 @@ def reproduce(bundle: Bundle, launcher: Launcher, watch: Watch) -> tuple[list[Fi
         candidate_name=old.candidate_name,
         source=bundle.source,
         mode=old.mode,
+        device="cpu" if old.environment.target == "cpu" else "cuda",
     )
     new = launcher(job, watch)
     before, after = decide([old]), decide([new])

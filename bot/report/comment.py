@@ -128,7 +128,7 @@ class Page:
         """The command that examines the same candidate again."""
         name = re.sub(r"[^A-Za-z0-9_]", "_", self.last.candidate_name.removesuffix(".py"))
         contract = re.sub(r"[^A-Za-z0-9_]", "_", self.last.contract)
-        device = "cuda" if self.last.environment.architecture.startswith("sm_") else "cpu"
+        device = "cpu" if self.last.environment.target == "cpu" else "cuda"
         return f"proctor verify kernels/{contract}/{name}.py --contract {contract} --device {device} --mode exam"
 
 

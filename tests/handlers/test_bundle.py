@@ -8,8 +8,8 @@ from safetensors.torch import load_file, save_file
 
 from bot.errors import UsageError
 from bot.evaluation import Evaluation, Job
-from bot.handlers.bundle import read_bundle, replay, write_bundle
-from bot.launch import launch, recheck
+from bot.handlers.bundle import read_bundle, replay, reproduce, write_bundle
+from bot.launch import Watch, launch, recheck
 from tests.report import builders
 from tests.verify.conftest import CENTER, CONTRACTS, HONEST
 
@@ -69,6 +69,24 @@ def test_the_picture_of_a_refusal_is_in_the_bundle_and_in_its_manifest(tmp_path:
     assert (tmp_path / "with" / "influence.svg").read_text(encoding="utf-8").startswith("<svg ")
     assert "influence.svg" in read_bundle(tmp_path / "with").manifest.files
     assert "influence.svg" not in read_bundle(tmp_path / "without").manifest.files
+
+
+@pytest.mark.parametrize(("architecture", "device"), [("x86_64", "cpu"), ("sm_100", "cuda")])
+def test_it_is_reproduced_on_the_kind_of_device_that_it_was_examined_on(
+    tmp_path: Path, architecture: str, device: str
+) -> None:
+    made = builders.evaluation("quick")
+    made = made.model_copy(update={"environment": made.environment.model_copy(update={"architecture": architecture})})
+    write_bundle(tmp_path / "b", made, HONEST, CENTER)
+    jobs: list[Job] = []
+
+    def launched(job: Job, watch: Watch = lambda _: None) -> Evaluation:
+        jobs.append(job)
+        return made
+
+    found, _ = reproduce(read_bundle(tmp_path / "b"), launched, lambda _: None)
+    assert [job.device for job in jobs] == [device]
+    assert all(one.agrees for one in found)
 
 
 def test_changed_tensors_are_noticed(refused: Path, tmp_path: Path) -> None:
