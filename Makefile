@@ -59,7 +59,8 @@ N ?= 20
 soak: venv
 	$(BIN)/proctor contract soak --all --exams $(N) --write
 
-# All that needs a GPU, in one run: needs the extra [gpu] in this environment; some ten minutes.
+# All that needs a GPU, in one run, kept in reports/: needs the extras [gpu] and [dev] in this environment; an hour.
+# Parts: python -m tests.bench.gpu_exam --only tests museum
 gpu-exam:
 	$(PYTHON) -m tests.bench.gpu_exam
 
