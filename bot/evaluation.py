@@ -563,8 +563,8 @@ class Rechecked(Frozen):
 
 class Inspected(Frozen):
     """The last line of a look at machine code. `workload`: whose shapes the kernels were compiled for. `declares`: the
-    file says what it needs; `refusals`: why it would be refused before any launch. `differences`: where two builds of the same source are not the
-    same. `notes`: what a person should know, and no fault."""
+    file says what it needs; `refusals`: why it would be refused before any launch. `differences`: where two builds of
+    the same source are not the same. `notes`: what a person should know, and no fault."""
 
     kind: Literal["inspected"] = "inspected"
     workload: str
