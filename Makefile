@@ -48,11 +48,12 @@ alone: venv
 museum: venv
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m museum
 
-# So many stories of people, repeated deliveries and failing requests, one request at a time; some four seconds each.
+# So many stories of people, repeated deliveries and failing requests, one request at a time, some four seconds each; from
+# 500 on also every two runs that may meet, at each of their calls, some 1,500 points.
 STORIES ?= 500
 interleavings: venv
 	PROCTOR_STORIES=$(STORIES) $(BIN)/python -m pytest -q -o timeout=0 --hypothesis-show-statistics \
-	  tests/handlers/test_interleavings.py tests/handlers/test_deliveries.py
+	  tests/handlers/test_interleavings.py tests/handlers/test_deliveries.py tests/handlers/test_crossings.py
 
 # Exams of the contracts' own kernels with N different salts, every hidden form of every control; keeps the counts.
 N ?= 20

@@ -201,8 +201,8 @@ OTHER_EVIDENCE = Refusal(
 STALE = Refusal("E_STALE", "The evidence is stale: {why}", "{what_to_do}")
 SHARED_HEAD = Refusal(
     "E_SHARED_HEAD",
-    "The pull request #{pull} has the same head, and a status belongs to a commit: both would be approved at once",
-    "Close one of them, or push another commit to it",
+    "The pull requests {pulls} have one head, and a status belongs to a commit: they would be approved at once",
+    "Close all but one of them, or push another commit to each",
 )
 OWN_REQUEST = Refusal(
     "E_OWN_REQUEST", "@{who} asked for this or wrote it and does not count", "Somebody else must approve"

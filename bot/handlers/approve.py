@@ -37,6 +37,7 @@ from bot.handlers.evidence import (
     read_kernel,
     untouched,
 )
+from bot.handlers.reporting import bring_up
 from bot.handlers.stale import base_of, newest_of, remedy, renew, say, stale_because, void
 from bot.sanitize import code_span, plain_line
 
@@ -92,8 +93,8 @@ LOOKS = 4
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """All that an answer rests on and that may change, but what a person may: nobody tells of that. `sharing`: other
-    open pull requests of the head."""
+    """All that an answer rests on and that may change, but what a person may: nobody tells of that. `sharing`: the
+    open pull requests of its head."""
 
     pull: Pull
     sharing: Sequence[int]
@@ -116,11 +117,10 @@ def _seen(number: int, github: GitHub, remote: Remote) -> _Seen:
     if not pull.same_repository:
         raise FORK.error()
     # A status belongs to a commit, so that two pull requests of one head would be approved by one vote.
-    sharing = [other.number for other in github.open_pulls() if other.head_sha == pull.head_sha]
+    sharing = sorted(other.number for other in github.open_pulls() if other.head_sha == pull.head_sha)
     _, base = default_branch(remote)
     evidence = branch_tip(remote, EVIDENCE_BRANCH)
-    others = [other for other in sharing if other != number]
-    return _Seen(pull, others, github.comments(number), github.reviews(number), evidence, base)
+    return _Seen(pull, sharing, github.comments(number), github.reviews(number), evidence, base)
 
 
 def _look(seen: _Seen, github: GitHub, remote: Remote) -> tuple[bool, Standing | RefusedError]:
@@ -129,8 +129,8 @@ def _look(seen: _Seen, github: GitHub, remote: Remote) -> tuple[bool, Standing |
     statuses = github.statuses(pull.head_sha)
     there = newest_of(statuses, github.bot_login())
     try:
-        if seen.sharing:
-            raise SHARED_HEAD.error(pull=min(seen.sharing))
+        if len(seen.sharing) > 1:
+            raise SHARED_HEAD.error(pulls=", ".join(f"#{number}" for number in seen.sharing))
         record = _record(pull, statuses, github, remote)
     except RefusedError as refused:
         said = False
@@ -143,15 +143,16 @@ def _look(seen: _Seen, github: GitHub, remote: Remote) -> tuple[bool, Standing |
         base = base_of(remote, seen.base, record.newest.contract, record.newest.device)
     except RefusedError as refused:
         return False, refused
+    told = bring_up(pull, record, seen.comments, github)
     if reasons := stale_because(record, base, pull.head_sha, remote):
         changed = base.contract != record.evaluations[-1].contract_digest
         why, what_to_do = "; ".join(reasons), remedy(record, contract_changed=changed)
-        said = void(pull, why, what_to_do, github)
-        return said, STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
-    said = renew(pull, record, seen.comments, there, github)
+        told |= void(pull, why, what_to_do, github)
+        return told, STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
+    told |= renew(pull, record, seen.comments, there, github)
     standing, granted = _standing(seen, record, github)
     wanted: tuple[StatusState, str] = ("success" if granted else "pending", standing.why)
-    return say(pull.head_sha, {APPROVAL: wanted}, there, github) or said, standing
+    return say(pull.head_sha, {APPROVAL: wanted}, there, github) or told, standing
 
 
 def _standing(seen: _Seen, record: Record, github: GitHub) -> tuple[Standing, bool]:

@@ -91,6 +91,11 @@ def admit(login: str, tools: Gate, act: str) -> None:
 def answer(event: CommentCreated, tools: Gate, reaction: Literal["+1", "confused"], text: str) -> Passed:
     """One reaction and one comment, however often the event is delivered."""
     tools.github.react(event.comment_id, reaction)
+    return reply(event, tools, text)
+
+
+def reply(event: CommentCreated, tools: Gate, text: str) -> Passed:
+    """The comment alone, where the reaction came first."""
     sticky.upsert(tools.github, event.number, f"answer-{event.comment_id}", 0, text)
     return Passed("answered")
 

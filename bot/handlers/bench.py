@@ -6,13 +6,20 @@ of interest once its gate has let something through; a gate itself takes seconds
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Literal
 
+from bot.errors import UsageError
 from bot.github.api import GitHub, Status, WorkflowJob, WorkflowRun
 from bot.github.events import CommentCreated
+from bot.github.push import default_branch
 from bot.github.refusals import NO_RUN, NOT_ON_ISSUE, NOT_ON_PULL
-from bot.handlers.asked import PROGRESS, Gate, Passed, answer, speak
+from bot.github.request import read_request
+from bot.handlers.approve import approve
+from bot.handlers.asked import PROGRESS, Gate, Passed, answer, reply, speak
 from bot.handlers.evidence import EXAM
+from bot.handlers.headroom import costs, read_earlier, target_of
+from bot.report.figures import duration
 from bot.sanitize import code_span
 
 Workflow = Literal["commands", "optimize"]
@@ -66,7 +73,7 @@ def what_of(event: CommentCreated) -> str:
 
 
 def bench_status(event: CommentCreated, tools: Gate) -> Passed:
-    """Whether a run goes on, since when, and how many began before it."""
+    """Whether a run goes on, since when, how many began before it, and how long exams take; the reaction came first."""
     found = benches(tools.github)
     mine = bench_of(found, event.number, _workflow(event))
     if mine is None:
@@ -75,8 +82,35 @@ def bench_status(event: CommentCreated, tools: Gate) -> Passed:
             status = _newest(tools.github.statuses(tools.github.pull(event.number).head_sha))
             last = f"`{EXAM}` is {status.state}: {code_span(status.description)}" if status else f"no `{EXAM}` yet"
             text += f" At its head: {last}."
-        return answer(event, tools, "+1", text)
-    return answer(event, tools, "+1", _told(mine, found))
+        return reply(event, tools, f"{text}{_expected(event, None, tools)}")
+    return reply(event, tools, f"{_told(mine, found)}{_expected(event, mine.job, tools)}")
+
+
+def _expected(event: CommentCreated, job: WorkflowJob | None, tools: Gate) -> str:
+    """What exams of the contract have taken here, and when the one that goes on ends if it takes as long."""
+    contract = _contract(event, tools.github)
+    if contract is None:
+        return ""
+    earlier = read_earlier(tools.remote, default_branch(tools.remote)[1], contract)
+    spent = costs(earlier, target_of(earlier, tools.device))
+    if spent.exam_seconds is None:
+        return f" No exam of {code_span(contract)} is on record here, so that nobody can say how long one takes."
+    text = f" An exam of {code_span(contract)} takes {duration(spent.exam_seconds)} here (median, n={spent.exams})"
+    if job is None or job.started_at is None or not job.name.startswith("verify"):
+        return f"{text}."
+    return f"{text}: by that this one ends about {job.started_at + timedelta(seconds=spent.exam_seconds):%H:%M} UTC."
+
+
+def _contract(event: CommentCreated, github: GitHub) -> str | None:
+    """The contract that is asked for there; None where that cannot be said in a word."""
+    if event.on_pull:
+        paths = (file.path.split("/") for file in github.pull_files(event.number))
+        named = {parts[1] for parts in paths if parts[0] == "kernels" and len(parts) == 3}
+        return named.pop() if len(named) == 1 else None
+    try:
+        return read_request(github.issue(event.number).body).contract or None
+    except UsageError:
+        return None
 
 
 def _told(mine: Bench, found: Sequence[Bench]) -> str:
@@ -111,6 +145,8 @@ def cancel_bench(event: CommentCreated, tools: Gate) -> Passed:
     else:
         github.set_status(sha, EXAM, "error", f"the exam was cancelled by {event.author}")
         left = f"`{EXAM}` is error, for nothing was examined"
+    # Its result may have been published meanwhile, and then that is what was known.
+    approve(event.number, github, tools.remote)
     return answer(event, tools, "+1", f"{link} is being cancelled; nothing of it counts, and {left}.")
 
 

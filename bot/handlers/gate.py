@@ -139,6 +139,8 @@ def _commented(event: CommentCreated, tools: Gate) -> Passed:
 def _reconciled(event: CommentCreated, command: Command, tools: Gate) -> Passed:
     """Follow the command; and what was abandoned here is said to be, for schedules are best effort."""
     if isinstance(command, BenchStatus):
+        # Nothing refuses it, and what it asks for takes a dozen requests.
+        tools.github.react(event.comment_id, "+1")
         reconcile_one(event.number, on_pull=event.on_pull, github=tools.github, now=tools.now)
     passed = _followed(event, command, tools)
     if not passed.go and not isinstance(command, BenchStatus):

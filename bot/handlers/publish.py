@@ -11,13 +11,13 @@ from bot.contract.load import Incumbents, dump_yaml, parse_yaml, validate
 from bot.errors import GitHubError, UsageError
 from bot.evaluation import Evaluation
 from bot.github.api import GitHub
-from bot.github.approvals import evidence_digest
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
 from bot.github.push import Change, Identity, Remote, append_files, list_files, push_files, read_files
 from bot.github.request import request_digest
 from bot.handlers.approve import approve
 from bot.handlers.asked import GONE, PROGRESS, speak
 from bot.handlers.evidence import EXAM, PUBLISHED, REPORT, exam_status, pooled, record_folder
+from bot.handlers.reporting import facts_of, report_of
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.report import influence
 from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
@@ -191,25 +191,14 @@ def _publish_rerun(order: Order, runs: dict[int, Evaluation], verdict: Verdict, 
         author=tools.author,
     )
     append_files(tools.remote, EVIDENCE_BRANCH, change, new=[path for path in files if "/evaluations/" in path])
-    before = [run for number, run in runs.items() if number not in new]
-    facts = ReportFacts(
-        evaluations=list(runs.values()),
-        verdict=verdict,
-        agent_run=tools.folder.agent(),
-        run_number=len(runs),
-        issue=order.issue if order.kind == "rerun" or order.assisted else None,
-        previous=decide(before) if before else None,
-        assisted=order.assisted,
-    )
+    facts = facts_of(order, runs, tools.folder.agent())
     _report(order.model_copy(update={"run_number": max(new)}), facts, verdict, order.number, head, tools)
     return Published(order.number, verdict, facts)
 
 
 def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, head: str, tools: Publisher) -> None:
     """Sticky comment, exam status, and the approval anew: a changed verdict voids what was approved."""
-    digest = evidence_digest(facts.evaluations[-1], verdict, head)
-    body = render_comment(facts.model_copy(update={"approval": digest, "pull": number}))
-    speak(tools.github, number, REPORT, order.run_number, body)
+    speak(tools.github, number, REPORT, order.run_number, report_of(facts, number, head))
     if order.kind != "optimize":
         tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=order.assisted))
     approve(number, tools.github, tools.remote)

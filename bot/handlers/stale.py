@@ -119,7 +119,9 @@ def renew(pull: Pull, record: Record, comments: Sequence[Comment], there: Mappin
     Raises:
         GitHubError: GitHub did not do what it should.
     """
-    said = _rewrite(comments, "", github)
+    found = sticky.find(comments, github.bot_login(), REPORT)
+    banner = found is not None and found[0].body.startswith(_BANNER)
+    said = banner and _rewrite(github.comments(pull.number), "", github)
     known = there.get(EXAM)
     if known is None or not _of_the_record(known, record.numbers):
         return said

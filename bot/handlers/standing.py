@@ -71,8 +71,8 @@ def look(pull: Pull, github: GitHub, remote: Remote) -> str:
 
 
 def _look(pull: Pull, github: GitHub, remote: Remote) -> tuple[bool, str]:
-    """Whether something was said that may not hold by now, and how the pull request stands. `weigh` sees to that itself,
-    and which files two commits differ in never changes."""
+    """Whether something was said that may not hold by now, and how the pull request stands. `weigh` sees to that
+    itself, and which files two commits differ in never changes."""
     if pull.state != "open":
         return False, "closed"
     there = newest_statuses(pull.head_sha, github)

@@ -178,7 +178,6 @@ def _conditions(run: Evaluation) -> dict[str, str]:
         "sandbox": machine.sandbox,
         "judge": run.judge_digest[:7],
         "contract": f"version {run.contract_version}, {run.contract_digest[:7]}",
-        "mode": run.mode,
         "baselines": ", ".join(sorted(one.name for one in run.baselines if one.state == "available")) or "none",
     }
     if run.cells:

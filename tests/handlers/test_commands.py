@@ -5,6 +5,7 @@ Exams are played here by a launcher that finds what it is told to; the last test
 
 import re
 import time
+from datetime import timedelta
 from typing import ClassVar
 
 import pytest
@@ -291,6 +292,18 @@ def test_status_tells_which_run_since_when_and_what_is_before_it(street: Street)
     assert "is between two jobs" in street.answered(number, "/bench-status")
     state.set_job(mine, "publish", "completed", "success")
     assert "No run of this pull request goes on" in street.answered(number, "/bench-status")
+
+
+def test_status_tells_how_long_an_exam_takes_by_those_on_record(street: Street) -> None:
+    number = street.bots()
+    assert "No exam of `center` is on record here" in street.answered(number, "/bench-status")
+    street.finish(street.town.comment(number, "/rerun-bench")[1])
+    takes = "An exam of `center` takes 67 s here (median, n=1)"
+    assert f"{takes}." in street.answered(number, "/bench-status")
+    assert f"{takes}." in street.answered(number - 1, "/bench-status"), "on the issue too"
+    mine = street.town.forge.state.run(street.goes_on(number))
+    ends = next(job.started_at for job in mine.jobs if job.name == "verify" and job.started_at) + timedelta(seconds=67)
+    assert f"{takes}: by that this one ends about {ends:%H:%M} UTC." in street.answered(number, "/bench-status")
 
 
 def test_a_cancelled_exam_leaves_what_was_known(street: Street) -> None:

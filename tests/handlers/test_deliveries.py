@@ -9,7 +9,7 @@ import pytest
 from bot.forge.state import ForgeState
 from bot.handlers.demo import BOT
 from tests.handlers.interleaved import City, Run, city
-from tests.handlers.test_interleavings import STORIES, look, settle
+from tests.handlers.test_interleavings import look
 
 
 @pytest.fixture
@@ -87,29 +87,3 @@ def test_a_rerun_that_is_delivered_again_is_one_run(place: City) -> None:
     place.drain()
     assert again.why == "ignored: this event has been handled"
     look(place)
-
-
-EVERY = 1 if STORIES >= 500 else 17
-"""With `make interleavings` each of some fifty points."""
-
-
-def test_two_runs_that_meet_at_any_call_keep_both_results() -> None:
-    """One rerun stops before its request number k, another of another pull request goes from beginning to end."""
-    point, ended = 1, False
-    while not ended:
-        with city() as place:
-            for number in (1, 2):
-                place.open_issue()
-                place.acts(partial(place.person("maintainer").post, f"issues/{number}/labels", labels=["optimize"]))
-            place.drain()
-            first, second = (says(place, "/rerun-bench", issue.number) for issue, _ in place.state.pulls())
-            for _ in range(point):
-                if not first.over:
-                    place.step(first)
-            ended = first.over
-            place.finish(second)
-            settle(place)
-            look(place)
-            assert {run.why[:5] for run in (first, second)} == {"run 2"}
-            assert first.error is second.error is None
-        point += EVERY

@@ -42,6 +42,8 @@ COMMANDS = [
 RUN = re.compile(r"run \d+ of pull request \d+")
 REPORT = re.compile(r"<!-- proctor:report run=(\d+) -->\s*\Z")
 MARKER = re.compile(r"<!-- proctor:([a-z0-9-]+) run=(\d+) -->\s*\Z")
+WITHDRAWN = re.compile(r"POST .*/actions/runs/\d+/cancel$|POST .*/comments$|PATCH .*/issues/comments/")
+"""All that a run may write of a request that somebody took back or changed: whom GitHub lets do so, may."""
 REFUSED = re.compile(r"POST .*/reactions$|DELETE .*/labels/|POST .*/comments$|DELETE .*/issues/comments/")
 """All that a run may write which somebody started who may not: an answer, less its twin."""
 
@@ -74,12 +76,16 @@ def look(place: City) -> None:
     assert not place.groups or all(count == 1 for count in started.values()), f"two runs have one number: {started}"
     for issue, part in state.pulls():
         _recorded(place, issue.number, part.head_sha)
-    for before, after in _edits(place):
-        assert before <= after, f"a report of run {before} was overwritten by one of run {after}"
+    edits = _edits(place)
+    for at, (before, after) in enumerate(edits):
+        # A comment cannot be written on condition: whoever marks a report may put back an earlier one, and renews it.
+        renewed = place.groups is False and any(later >= before for _, later in edits[at + 1 :])
+        assert before <= after or renewed, f"a report of run {before} was overwritten by one of run {after}"
     for run in place.runs:
         writes = [f"{r.method} {r.path}" for r in run.sent if r.method != "GET" and ".git/" not in r.path]
         if run.asked and run.who not in WRITERS:
-            assert all(REFUSED.search(write) for write in writes), writes
+            allowed = REFUSED if run.payload["action"] in ("labeled", "created") else WITHDRAWN
+            assert all(allowed.search(write) for write in writes), writes
             assert not any(r.method == "POST" and "receive-pack" in r.path for r in run.sent)
 
 
@@ -102,12 +108,11 @@ def _recorded(place: City, number: int, head: str) -> None:
     paths = {
         path for sha in (head, tip) if sha for path in list_files(remote, sha, "reports") if "evaluations/" in path
     }
-    there = {int(path[-8:-5]) for path in paths if f"/issue-{place.issue_of(number)}/" in path}
-    (report,) = (c.body for c in place.state.comments(number) if REPORT.search(c.body))
-    shown = REPORT.search(report)
-    assert shown is not None
-    assert int(shown[1]) == max(there), f"#{number} reports run {shown[1]}, and there are {sorted(there)}"
-    assert there == set(range(1, max(there) + 1)), f"#{number} has lost a run: {sorted(there)}"
+    record = re.compile(rf"/(?:issue-{place.issue_of(number)}|pull-{number})/evaluations/(\d+)\.json")
+    there = {int(found[1]) for path in paths if (found := record.search(path))}
+    reports = [int(found[1]) for c in place.state.comments(number) if (found := REPORT.search(c.body))]
+    assert reports == ([max(there)] if there else []), f"#{number} reports run {reports}, and there are {sorted(there)}"
+    assert there == set(range(1, len(there) + 1)), f"#{number} has lost a run: {sorted(there)}"
 
 
 def _edits(place: City) -> list[tuple[int, int]]:

@@ -47,7 +47,9 @@ def test_a_label_is_answered_soon(place: City) -> None:
     assert "E_NOT_A_WRITER" in again.why
 
 
-@pytest.mark.parametrize("text", ["/rerun-bench", "/help", "/nonsense", "/rerun-bench n=99", "/focus center"])
+@pytest.mark.parametrize(
+    "text", ["/rerun-bench", "/bench-status", "/help", "/nonsense", "/rerun-bench n=99", "/focus center"]
+)
 def test_a_command_is_answered_soon(place: City, text: str) -> None:
     assert until_answered(asks(place, "maintainer", "issues/2/comments", body=text)) <= ACKNOWLEDGED
 

@@ -96,6 +96,12 @@ def test_runs_that_only_chance_parts_are_inside_the_noise_and_need_no_explanatio
     assert [row.number for row in found] == [1, 2, 3, 4, 5]
 
 
+def test_a_rerun_that_need_not_grade_the_judge_again_is_under_the_same_conditions():
+    """The first is an exam, those after it are measured in full: that is what a rerun is, and no drift."""
+    again = simulated(1).model_copy(update={"mode": "full", "grade": None, "confirmation": None})
+    assert [row.differs for row in rows(simulated(0), again)] == [[], []]
+
+
 @pytest.mark.parametrize("factor", [0.85, 1.2])
 def test_a_run_outside_the_noise_tells_which_side_moved(factor):
     found = rows(simulated(0, 3), simulated(1, 3), slowed(simulated(2, 3), factor))[2]
