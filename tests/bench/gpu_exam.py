@@ -140,13 +140,16 @@ def tested(files: list[Path], file: Path) -> int:
     """Run the tests for a GPU in these files and keep what came of each; returns whether one failed, or none ran."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
-        # The later format of such reports has no room for what a test records.
-        kept = [f"--junitxml={report}", "--override-ini=junit_family=xunit1"]
-        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *kept, *map(str, files)]
+        command = [sys.executable, "-m", "pytest", "-q", "-m", "gpu", *reported(report), *map(str, files)]
         status = subprocess.run(command, cwd=ROOT, check=False).returncode
         rows = outcomes(report) if report.exists() else []
     keep(file, {"tests": rows})
     return int(status != 0 or not any(row["outcome"] == "passed" for row in rows))
+
+
+def reported(report: Path) -> list[str]:
+    """How pytest is told to write its report: the later format has no room for what a test records."""
+    return [f"--junitxml={report}", "--override-ini=junit_family=xunit1"]
 
 
 def outcomes(report: Path) -> list[dict[str, object]]:

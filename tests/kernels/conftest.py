@@ -11,13 +11,13 @@ from tests.inspecting import Look, looking
 Compiled = Callable[[Path], Inspected]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def look() -> Iterator[Look]:
     with looking() as found:
         yield found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def compiled(look: Look) -> Compiled:
     """Inspect a file for both architectures under the contract that its folder is named after."""
     kept: dict[Path, Inspected] = {}
