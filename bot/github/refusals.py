@@ -204,6 +204,11 @@ SHARED_HEAD = Refusal(
     "The pull requests {pulls} have one head, and a status belongs to a commit: they would be approved at once",
     "Close all but one of them, or push another commit to each",
 )
+RULE_BROKEN = Refusal(
+    "E_RULE_BROKEN",
+    "The rule of approvals of the default branch has mistakes: {detail}",
+    "Whoever maintains the repository mends it, or removes it: without one, one person approves",
+)
 OWN_REQUEST = Refusal(
     "E_OWN_REQUEST", "@{who} asked for this or wrote it and does not count", "Somebody else must approve"
 )

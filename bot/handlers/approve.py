@@ -38,6 +38,7 @@ from bot.handlers.evidence import (
     untouched,
 )
 from bot.handlers.reporting import bring_up
+from bot.handlers.rule import rule_at
 from bot.handlers.stale import base_of, newest_of, remedy, renew, say, stale_because, void
 from bot.sanitize import code_span, plain_line
 
@@ -150,12 +151,16 @@ def _look(seen: _Seen, github: GitHub, remote: Remote) -> tuple[bool, Standing |
         told |= void(pull, why, what_to_do, github)
         return told, STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
     told |= renew(pull, record, seen.comments, there, github)
-    standing, granted = _standing(seen, record, github)
+    try:
+        rule = rule_at(remote, seen.base)
+    except RefusedError as refused:
+        return say(pull.head_sha, {APPROVAL: ("failure", refused.line)}, there, github) or told, refused
+    standing, granted = _standing(seen, record, rule, github)
     wanted: tuple[StatusState, str] = ("success" if granted else "pending", standing.why)
     return say(pull.head_sha, {APPROVAL: wanted}, there, github) or told, standing
 
 
-def _standing(seen: _Seen, record: Record, github: GitHub) -> tuple[Standing, bool]:
+def _standing(seen: _Seen, record: Record, rule: Rule, github: GitHub) -> tuple[Standing, bool]:
     """How evidence of today stands, and whether that is enough."""
     pull, order = seen.pull, record.order
     evidence = record.evidence(pull.head_sha)
@@ -166,9 +171,7 @@ def _standing(seen: _Seen, record: Record, github: GitHub) -> tuple[Standing, bo
     requester = "" if verified else order.requester
     # Commits since the exam that left the kernel alone have authors too.
     authors = {*order.authors, *(authors_of(pull, github) if verified else ())}
-    answer = decide(
-        evidence, seen.reviews, seen.comments, permissions, requester=requester, rule=Rule(), authors=authors
-    )
+    answer = decide(evidence, seen.reviews, seen.comments, permissions, requester=requester, rule=rule, authors=authors)
     without = frozenset(login.casefold() for login in (requester, *authors))
     return Standing(evidence, answer.why, without, frozenset(objectors(seen.reviews))), answer.granted
 

@@ -12,6 +12,7 @@ from bot.github.settings import Settings
 from bot.handlers import install, setup
 from bot.handlers.checks import Check
 from bot.handlers.lock import Lock, is_source
+from bot.handlers.rule import FILE, parse_rule
 from bot.sanitize import plain_line
 
 KEY = "ANTHROPIC_API_KEY"
@@ -30,6 +31,7 @@ def look_at_checkout(root: Path) -> Iterator[Check]:
     yield from _lock(root)
     yield from _contracts(root)
     yield from _incumbents(root)
+    yield from _rule(root)
 
 
 def look_at_github(connect: Callable[[], Settings], token: str) -> Iterator[Check]:
@@ -151,6 +153,21 @@ def _contracts(root: Path) -> Iterator[Check]:
             yield Check("mend", f"contract {name}", str(error), f"whoever wrote it: `proctor contract check {name}`")
         else:
             yield Check("well", f"contract {name}", f"loads, digest {loaded.digest[:12]}")
+
+
+def _rule(root: Path) -> Iterator[Check]:
+    file = root / FILE
+    if not file.is_file():
+        return
+    try:
+        rule = parse_rule(file.read_text(encoding="utf-8"))
+    except (UsageError, OSError, UnicodeDecodeError) as error:
+        yield Check(
+            "mend", f"rule of approvals {FILE}", plain_line(str(error), 300), f"{_MAINTAINER}: mend or remove it"
+        )
+        return
+    own = "may" if rule.requester_may_approve else "may not"
+    yield Check("well", "rule of approvals", f"{rule.needed} must approve; whoever asked {own}")
 
 
 def _incumbents(root: Path) -> Iterator[Check]:

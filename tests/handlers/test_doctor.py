@@ -60,6 +60,7 @@ def append(path: str, text: str) -> Callable[[Path], object]:
         (append("contracts/center/contract.yaml", "colour: red\n"), "contract center", "colour"),
         (append("kernels/center/index.yaml", "incumbents: {cpu: torch_gone.py}\n"), "incumbents of", "torch_gone.py"),
         (append("kernels/center/index.yaml", "incumbents: {cpu: ../x}\n"), "incumbents of center", "incumbents.cpu"),
+        (append(".github/proctor/approval.yaml", "needed: 0\n"), "rule of approvals", "needed"),
         (append("kernels/other/index.yaml", "{}\n"), "kernels/other has an index and no contract", ""),
     ],
 )
