@@ -21,7 +21,7 @@ from bot.verify.buffers import Slot
 from bot.verify.calls import Answered, Failure, Worker
 from bot.verify.cases import Case, cell_recipe, make_case
 from bot.verify.philox import Stream
-from bot.verify.start import start_worker
+from bot.verify.start import start_worker, turn_on
 
 cuda = pytest.importorskip("bot.verify.device.cuda", reason="needs the extra [gpu]")
 gpu_calls = pytest.importorskip("bot.verify.gpu_calls", reason="needs the extra [gpu]")
@@ -104,9 +104,12 @@ def as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def device() -> None:
+def device() -> Iterator[None]:
+    """Held, as by whoever examines."""
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
+    with turn_on("cuda", lambda _: None):
+        yield
 
 
 def started() -> Any:

@@ -19,7 +19,7 @@ from bot.verify.calls import Answered, Worker
 from bot.verify.cases import HOST_ELEMENTS, Case, cell_recipe, make_case, tensor_in
 from bot.verify.draws import STORAGE, Array
 from bot.verify.philox import Stream
-from bot.verify.start import start_worker
+from bot.verify.start import start_worker, turn_on
 
 cuda = pytest.importorskip("bot.verify.device.cuda", reason="needs the extra [gpu]")
 driver = pytest.importorskip("cuda.bindings.driver", reason="needs the extra [gpu]")
@@ -112,10 +112,11 @@ def run(hidden_states, weight, output):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def device() -> None:
+def device() -> Iterator[None]:
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA device")
-    cuda.device()
+    with turn_on("cuda", lambda _: None):
+        yield
 
 
 @dataclass(frozen=True)
