@@ -263,7 +263,7 @@ class GitHub(Protocol):
         ...
 
     def cancel_run(self, run_id: int) -> bool:
-        """End a workflow run; False when it has ended already."""
+        """End a workflow run; False when it has ended already, or is not there any more."""
         ...
 
     def add_label(self, number: int, label: str) -> None:

@@ -300,7 +300,7 @@ class PyGitHub(GitHub):
         try:
             self._again(lambda: self._request("POST", f"{self._root}/actions/runs/{run_id}/cancel"))
         except GitHubError as error:
-            if error.status == HTTPStatus.CONFLICT:
+            if error.status in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 return False
             raise
         return True

@@ -10,14 +10,15 @@ from datetime import timedelta
 from typing import Literal
 
 from bot.errors import UsageError
+from bot.github import sticky
 from bot.github.api import GitHub, Status, WorkflowJob, WorkflowRun
 from bot.github.events import CommentCreated
 from bot.github.push import default_branch
 from bot.github.refusals import NO_RUN, NOT_ON_ISSUE, NOT_ON_PULL
 from bot.github.request import read_request
 from bot.handlers.approve import approve
-from bot.handlers.asked import PROGRESS, Gate, Passed, answer, reply, speak
-from bot.handlers.evidence import EXAM
+from bot.handlers.asked import PROGRESS, WORKING, Gate, Passed, reply, speak
+from bot.handlers.evidence import EXAM, RUN_URL
 from bot.handlers.headroom import costs, read_earlier, target_of
 from bot.report.figures import duration
 from bot.sanitize import code_span
@@ -136,9 +137,12 @@ def cancel_bench(event: CommentCreated, tools: Gate) -> Passed:
     if not event.on_pull:
         raise NOT_ON_PULL.error(command="/cancel-bench")
     github = tools.github
-    link = _end(event, tools).link
     sha = github.pull(event.number).head_sha
-    before = _newest([status for status in github.statuses(sha) if status.state != "pending"])
+    said = [status for status in github.statuses(sha) if status.creator == github.bot_login()]
+    now = _newest(said)
+    named = RUN_URL.search(now.url) if now is not None and now.state == "pending" else None
+    _, link = _end(event, int(named[1]) if named else None, tools)
+    before = _newest([status for status in said if status.state != "pending"])
     if before is not None:
         github.set_status(sha, EXAM, before.state, before.description)
         left = f"`{EXAM}` is again {before.state}"
@@ -147,7 +151,7 @@ def cancel_bench(event: CommentCreated, tools: Gate) -> Passed:
         left = f"`{EXAM}` is error, for nothing was examined"
     # Its result may have been published meanwhile, and then that is what was known.
     approve(event.number, github, tools.remote)
-    return answer(event, tools, "+1", f"{link} is being cancelled; nothing of it counts, and {left}.")
+    return reply(event, tools, f"{link} is being cancelled; nothing of it counts, and {left}.")
 
 
 def stop_run(event: CommentCreated, tools: Gate) -> Passed:
@@ -158,10 +162,13 @@ def stop_run(event: CommentCreated, tools: Gate) -> Passed:
     """
     if event.on_pull:
         raise NOT_ON_ISSUE.error(command="/stop")
-    run = _end(event, tools)
-    speak(tools.github, event.number, PROGRESS, run.run.id, f"Stopped by @{event.author}: {run.link}.")
-    text = f"{run.link} is being cancelled. What its agent wrote is lost; label the issue again to start anew."
-    return answer(event, tools, "+1", text)
+    github = tools.github
+    found = sticky.find(github.comments(event.number), github.bot_login(), PROGRESS)
+    named = found[1] if found is not None and found[0].body.startswith(WORKING) else None
+    run, link = _end(event, named, tools)
+    speak(github, event.number, PROGRESS, run, f"Stopped by @{event.author}: {link}.")
+    text = f"{link} is being cancelled. What its agent wrote is lost; label the issue again to start anew."
+    return reply(event, tools, text)
 
 
 def withdrawn(number: int, why: str, tools: Gate) -> Passed:
@@ -174,11 +181,20 @@ def withdrawn(number: int, why: str, tools: Gate) -> Passed:
     return Passed(f"stopped run {mine.run.id}")
 
 
-def _end(event: CommentCreated, tools: Gate) -> Bench:
-    mine = bench_of(benches(tools.github), event.number, _workflow(event))
-    if mine is None or not tools.github.cancel_run(mine.run.id):
-        raise NO_RUN.error(what=what_of(event))
-    return mine
+def _end(event: CommentCreated, named: int | None, tools: Gate) -> tuple[int, str]:
+    """End the run that goes on there, and acknowledge it; its id, and the run as Markdown.
+
+    `named`: the one that a status or comment there names, if any; to look through its lists takes a dozen requests.
+    """
+    github, page = tools.github, (tools.run_url or "").rpartition("/")[0]
+    run, link = named or 0, f"[Run {named}]({page}/{named})"
+    if named is None or not github.cancel_run(named):
+        mine = bench_of(benches(github), event.number, _workflow(event))
+        if mine is None or not github.cancel_run(mine.run.id):
+            raise NO_RUN.error(what=what_of(event))
+        run, link = mine.run.id, mine.link
+    github.react(event.comment_id, "+1")
+    return run, link
 
 
 def _newest(statuses: Sequence[Status]) -> Status | None:

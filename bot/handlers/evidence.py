@@ -5,6 +5,7 @@ evidence. Of any other pull request, and of the bot's once people changed it, ev
 holds that others wrote is no record.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -30,6 +31,8 @@ APPROVAL = "proctor/approval"
 """The status that says whether people approved the evidence."""
 REPORT = "report"
 """Kind of the sticky comment that holds the report."""
+RUN_URL = re.compile(r"/actions/runs/(\d{1,19})\Z")
+"""Where a status that says that an exam goes on leads to."""
 PUBLISHED = frozenset({Kind.IMPROVED, Kind.MIXED})
 """Verdicts that become a pull request; a kernel that gains nothing is a result for the issue."""
 

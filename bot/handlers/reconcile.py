@@ -16,12 +16,11 @@ from bot.github import sticky
 from bot.github.api import GitHub, Pull
 from bot.github.push import Remote
 from bot.handlers.asked import LABEL, PROGRESS, WORKING
-from bot.handlers.evidence import EXAM
+from bot.handlers.evidence import EXAM, RUN_URL
 from bot.handlers.stale import newest_statuses
 from bot.handlers.standing import look
 
 GRACE = timedelta(minutes=10)
-_RUN = re.compile(r"/actions/runs/(\d{1,19})\Z")
 _NUMBER = re.compile(r"run (\d{1,6}) goes on\Z")
 
 
@@ -67,7 +66,7 @@ def _of_issue(number: int, github: GitHub, now: datetime) -> Iterator[Suspect]:
 def _of_pull(pull: Pull, github: GitHub, now: datetime) -> Iterator[Suspect]:
     status = newest_statuses(pull.head_sha, github).get(EXAM)
     if pull.state == "open" and status and status.state == "pending" and status.created_at < now - GRACE:
-        named = _RUN.search(status.url)
+        named = RUN_URL.search(status.url)
         yield Suspect(pull.number, int(named[1]) if named else 0, pull=pull)
 
 

@@ -14,7 +14,7 @@ from bot.github.commands import Focus, Hint, SetBudget, read_command
 from bot.github.events import CommentCreated
 from bot.github.refusals import CLOSED, NOT_ON_ISSUE, PULL_OPEN, REQUEST_FORM
 from bot.github.request import Request, read_request
-from bot.handlers.asked import Gate, Passed, answer, check_workload, contract_of
+from bot.handlers.asked import Gate, Passed, check_workload, contract_of, reply
 from bot.handlers.bench import bench_of, benches
 from bot.handlers.definition import contract_for
 from bot.handlers.project import Project
@@ -43,6 +43,8 @@ def steer(event: CommentCreated, command: Hint | Focus | SetBudget, tools: Gate)
     loaded = contract_of(tools.project, request_of(github.issue(event.number).body, tools.project).contract)
     if isinstance(command, Focus):
         check_workload(loaded, command.workload, tools.device)
+    # Nothing refuses it from here on, and to see what goes on takes a dozen requests.
+    github.react(event.comment_id, "+1")
     going = bench_of(benches(github), event.number, "optimize")
     if going is None:
         text = (
@@ -53,7 +55,7 @@ def steer(event: CommentCreated, command: Hint | Focus | SetBudget, tools: Gate)
             f"{going.link} goes on and cannot be told: its agent has no right to read this repository. Noted for the "
             "next run of this issue; `/stop` ends this one."
         )
-    return answer(event, tools, "+1", text)
+    return reply(event, tools, text)
 
 
 def request_of(body: str, project: Project) -> Request:

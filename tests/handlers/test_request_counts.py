@@ -1,6 +1,7 @@
 """How many requests of GitHub's interface an answer costs: a rate limit is shared by all that a repository runs."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -52,6 +53,29 @@ def test_a_label_is_answered_soon(place: City) -> None:
 )
 def test_a_command_is_answered_soon(place: City, text: str) -> None:
     assert until_answered(asks(place, "maintainer", "issues/2/comments", body=text)) <= ACKNOWLEDGED
+
+
+@pytest.mark.parametrize(
+    ("ask", "where", "text"),
+    [("/rerun-bench", 2, "/cancel-bench"), ("/rerun-bench", 2, "/bench-status"), ("", 1, "/stop"), ("", 1, "/hint x")],
+)
+def test_what_concerns_a_run_that_goes_on_is_answered_soon(ask: str, where: int, text: str) -> None:
+    with city() as place:
+        place.open_issue()
+        begins = partial(place.person("maintainer").post, "issues/1/labels", labels=["optimize"])
+        (run,) = place.acts(begins)
+        if ask:
+            place.finish(run)
+            (run,) = place.acts(lambda: place.person("maintainer").post("issues/2/comments", body=ask))
+        while run.stage != "verify":
+            place.step(run)
+        (asked,) = place.acts(lambda: place.person("maintainer").post(f"issues/{where}/comments", body=text))
+        place.finish(asked)
+        assert asked.why == "answered"
+        assert until_answered(asked) <= ACKNOWLEDGED
+        ended = place.state.run(run.id).conclusion == "cancelled"
+        assert ended == (text in ("/cancel-bench", "/stop"))
+        place.drain()
 
 
 @pytest.mark.parametrize("text", ["/rerun-bench", "/approve 0123456789abcdef"])
