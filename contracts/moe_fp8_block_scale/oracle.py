@@ -66,7 +66,8 @@ def routed(scores, chosen_by):
     tokens, experts = scores.shape
     grouped = chosen_by.view(tokens, GROUPS, experts // GROUPS)
     best = grouped.topk(2, dim=2).values.sum(dim=2).topk(KEPT_GROUPS, dim=1).indices
-    kept = grouped.new_zeros(tokens, GROUPS, dtype=torch.bool).scatter(1, best, value=True)[..., None].expand_as(grouped)
+    none = grouped.new_zeros(tokens, GROUPS, dtype=torch.bool)
+    kept = none.scatter(1, best, value=True)[..., None].expand_as(grouped)
     ids = chosen_by.masked_fill(~kept.reshape(tokens, experts), -torch.inf).topk(CHOSEN, dim=1).indices
     own = torch.zeros_like(scores).scatter(1, ids, scores.gather(1, ids))
     return own / (own.sum(dim=1, keepdim=True) + TINY)

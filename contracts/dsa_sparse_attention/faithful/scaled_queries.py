@@ -1,4 +1,4 @@
-"""The scale goes to the queries, for powers of two; all rows are gathered at once, weights rounded to bf16, sums exact."""
+"""The scale goes to the queries, for powers of two; all rows are gathered at once, weights rounded to bf16."""
 
 import math
 

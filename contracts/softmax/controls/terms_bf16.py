@@ -1,4 +1,4 @@
-"""The exponentials are kept in the output between two passes: rounded to bfloat16 before they are summed and divided."""
+"""Exponentials are kept in the output between two passes: rounded to bfloat16 before they are summed and divided."""
 
 import torch
 
