@@ -32,19 +32,22 @@ def agent(model: Model, budget: Budget, tools: AgentTools) -> str:
     """
     order = tools.folder.order()
     loaded = load_contract(tools.project.contracts, order.contract)
+    named = tools.folder.incumbents()
+    incumbents = tools.project.incumbents(order.contract, order.device) if named is None else named
     task = AgentTask(
         contract=loaded.contract,
         contract_digest=loaded.digest,
         device=order.device,
         goal=_goal(order),
         baselines=_baselines(order, tools.project),
-        incumbents={} if order.start == "reference" else tools.project.incumbents(order.contract, order.device),
+        incumbents={} if order.start == "reference" else incumbents,
         wiki=_wiki(tools.project),
         budget=_within(budget, order.steering),
     )
 
     def evaluate(source: str, name: str, mode: Mode) -> Evaluation:
         job = tools.project.job(order.contract, name, source, mode, order.device)
+        job = job.model_copy(update={"incumbents": incumbents})
         return tools.launcher(job, lambda message: _tell(message, tools.say))
 
     outcome = run_agent(task, model, evaluate, tools.folder.workspace, tools.say)

@@ -5,12 +5,13 @@ comment that waits holds what is needed to go on: who asked, and the digest of t
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bot.agent.task import Budget
 from bot.contract.load import LoadedContract
 from bot.errors import GitHubError
+from bot.evaluation import BaselineSource
 from bot.github import sticky
 from bot.github.api import Comment
 from bot.github.claims import issue_branch
@@ -131,6 +132,7 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
     if there is not None:
         raise PULL_OPEN.error(pull=there.number)
     steering = _steered(request, steering_of(comments, loaded.contract, tools.device, _Writers(tools)))
+    incumbents = incumbents_at(tools.remote, sha, request.contract, tools.device)
     if not github.claim(tools.claim_of(asked.number, asked.key), sha):
         return Passed("ignored: this event has been handled")
     earlier = read_earlier(tools.remote, sha, request.contract)
@@ -157,14 +159,14 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
         workflow_run=tools.run,
         shards=shards_of(loaded, tools),
     )
-    echo = render_echo(_understood(order, request, loaded, earlier, room, tools))
+    echo = render_echo(_understood(order, request, loaded, earlier, room, incumbents))
     waits = room is not None and room.ratio < LITTLE and asked.let_go_by is None
     first = _waiting(asked, room) if room is not None and waits else _working(order, request)
     sticky.upsert(github, asked.number, PROGRESS, tools.run, f"{first}\n\n{echo}", comments)
-    if not waits:
-        tools.folder.write_order(order)
     if waits:
         return Passed(f"waits for /go: headroom {room.ratio:.2f}" if room else "waits for /go")
+    tools.folder.write_order(order)
+    tools.folder.write_incumbents(incumbents)
     return Passed(f"optimize {request.contract} for issue {asked.number}", go=True, shards=order.shards)
 
 
@@ -206,11 +208,15 @@ def _steered(request: Request, steering: Steering) -> Steering:
 
 
 def _understood(
-    order: Order, request: Request, loaded: LoadedContract, earlier: Earlier, room: Headroom | None, tools: Gate
+    order: Order,
+    request: Request,
+    loaded: LoadedContract,
+    earlier: Earlier,
+    room: Headroom | None,
+    incumbents: Mapping[str, BaselineSource],
 ) -> Understood:
-    scored = loaded.contract.scored(tools.device)
-    incumbents = incumbents_at(tools.remote, order.base_sha, order.contract, tools.device)
-    target = target_of(earlier, tools.device)
+    scored = loaded.contract.scored(order.device)
+    target = target_of(earlier, order.device)
     spent, most, asked = costs(earlier, target), Budget(), order.steering
     return Understood(
         contract=order.contract,
@@ -222,7 +228,7 @@ def _understood(
         anchors=request.anchors,
         workloads=len({workload.name for workload, _ in scored}),
         cells=len(scored),
-        device=tools.device,
+        device=order.device,
         target=target,
         runners=order.shards,
         hardware=request.hardware,

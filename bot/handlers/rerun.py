@@ -162,16 +162,15 @@ def _alone(event: CommentCreated, tools: Gate) -> None:
 def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Record | None, tools: Gate) -> Passed:
     """Claim, write what the next job needs, and say on the head that an exam goes on."""
     github, folder = tools.github, tools.folder
-    began = record.order.base_sha if record is not None else order.base_sha
-    then = incumbents_at(tools.remote, began, order.contract, order.device) if order.against == "report" else {}
+    base = record.order.base_sha if record is not None and order.against == "report" else order.base_sha
+    incumbents = incumbents_at(tools.remote, base, order.contract, order.device)
     # Twice is once, so that whoever asked need not wait for the claim.
     github.react(event.comment_id, "rocket")
     if not github.claim(tools.claim_of(event.number, event.key), order.base_sha):
         return Passed("ignored: this event has been handled")
     folder.write_order(order.model_copy(update={"workflow_run": tools.run}))
     folder.write_candidate(candidate)
-    if then:
-        folder.write_incumbents(then)
+    folder.write_incumbents(incumbents)
     if record is not None:
         if record.agent_run is not None:
             folder.write_agent(record.agent_run)

@@ -96,8 +96,8 @@ class Candidate(Frozen):
         return self.path.rpartition("/")[2]
 
 
-class Began(Frozen):
-    """What was merged for an order's contract and device when its report was begun."""
+class Named(Frozen):
+    """What was merged for an order's contract and device, at the commit that the gate named."""
 
     incumbents: dict[str, BaselineSource]
 
@@ -138,13 +138,14 @@ class RunFolder:
         return self._read("candidate.json", Candidate)
 
     def write_incumbents(self, incumbents: dict[str, BaselineSource]) -> None:
-        """Keep the incumbents that the report began with."""
-        self._write("incumbents.json", Began(incumbents=incumbents))
+        """Keep the incumbents to measure against."""
+        self._write("incumbents.json", Named(incumbents=incumbents))
 
-    def incumbents(self) -> dict[str, BaselineSource]:
-        """The incumbents that the report began with, by what each is merged for."""
-        began = self._read("incumbents.json", Began)
-        return began.incumbents if began is not None else {}
+    def incumbents(self) -> dict[str, BaselineSource] | None:
+        """The incumbents to measure against, by what each is merged for; None: the gate named none, not even that there
+        are none."""
+        named = self._read("incumbents.json", Named)
+        return named.incumbents if named is not None else None
 
     def write_agent(self, run: AgentRun) -> None:
         """Keep how the candidate came to be."""
