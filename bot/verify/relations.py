@@ -68,7 +68,9 @@ def put_twice(contract: Contract, relation: Relation, stream: Stream, call: Call
     if isinstance(other, Failure):
         return other
     compared, kept, outputs = other
-    pairs = {name: (_kept(contract, name, whole[name], kept), held) for name, held in outputs.items()}
+    kept_of = {name: _kept(contract, name, whole[name], kept) for name in outputs}
+    # Large outputs stay on the device; the same cut into parts may be small enough for the host.
+    pairs = {name: (kept_of[name], held.to(kept_of[name].device)) for name, held in outputs.items()}
     return Compared(case, compared.axes, pairs)
 
 
@@ -103,7 +105,10 @@ def _split(
     joined = {}
     for name, spec in contract.outputs.items():
         position = _position(contract, spec, TotalAxis)
-        joined[name] = two[name] if position is None else torch.cat([one[name], two[name]]).index_select(0, places)
+        joined[name] = two[name]
+        if position is not None:
+            both = torch.cat([one[name].to(two[name].device), two[name]])
+            joined[name] = both.index_select(0, places.to(both.device))
     return case, {}, joined
 
 
@@ -138,7 +143,7 @@ def _alone(
     outputs = {}
     for name, spec in contract.outputs.items():
         position = _position(contract, spec, (TotalAxis, CountAxis))
-        held = [answer[name] for answer in answers]
+        held = [answer[name].to(answers[0][name].device) for answer in answers]
         outputs[name] = held[0] if position is None else torch.cat(held, dim=position)
     return both, steps, outputs
 
@@ -247,7 +252,7 @@ def _kept(contract: Contract, name: str, whole: Tensor, steps: Steps) -> Tensor:
     for position, extent in enumerate(contract.outputs[name].shape):
         chosen = steps.get(axis_of(extent) or "")
         if chosen is not None:
-            whole = whole.index_select(position, chosen)
+            whole = whole.index_select(position, chosen.to(whole.device))
     return whole
 
 

@@ -1,5 +1,6 @@
 """Which worker and which drawer a device wants, and what it is. What needs CUDA is imported here, when asked for."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,9 +54,12 @@ def _extra() -> Iterator[None]:
 
 
 def _cache_of(source: str) -> Path:
-    """Where the compiled kernels of a baseline are kept. Every worker has a uid of its own, so all may write there."""
+    """Where the compiled kernels of a baseline are kept. Under root every worker has a uid of its own, so what one has
+    left there is opened to the next; some compilers keep files for their owner alone."""
     found = cache.folder(f"baselines/{digest.of_bytes(source.encode())}")
-    found.chmod(0o777)
+    for place in (found, *found.rglob("*")):
+        with contextlib.suppress(OSError):  # Another exam's compiler moves its files about.
+            place.chmod(0o777 if place.is_dir() else 0o666)
     return found
 
 

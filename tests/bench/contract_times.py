@@ -77,7 +77,7 @@ def baseline_of(name: str) -> Path:
     return loaded.folder / found.file
 
 
-def one(name: str, *, exams: bool) -> dict[str, object]:
+def one(name: str, *, exams: bool, draws: bool) -> dict[str, object]:
     """The row of a contract."""
     found: dict[str, object] = {"contract": name}
     if exams:
@@ -86,8 +86,11 @@ def one(name: str, *, exams: bool) -> dict[str, object]:
         verdict, evaluation = examined(load_contract(CONTRACTS, name).contract, file)
         stages = {record.name: record.seconds for record in evaluation.stages}
         found |= {"examined": file.name, "seconds": time.monotonic() - begun, "verdict": verdict, "stages": stages}
+        found["exam_seconds"] = [run.seconds for run in evaluation.runs]
+        found["latency"] = [run.latency and run.latency.model_dump() for run in evaluation.runs]
+        found["reasons"] = decide([evaluation]).reasons
         found["refusal"] = evaluation.refusal and evaluation.refusal.model_dump(exclude={"counterexample"})
-    rows = cells(name)
+    rows = cells(name) if draws else [{"cell": "not drawn", "draw": 0.0, "float64": 0.0, "bytes": 0}]
     return {**found, **max(rows, key=lambda row: float(str(row["float64"]))), "cells": rows}
 
 
@@ -105,17 +108,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", choices=names, default=names)
     parser.add_argument("--exams", action="store_true")
+    parser.add_argument("--no-draws", action="store_true", help="leave the cells alone")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=int, default=EXAM_SECONDS, help="a contract may take")
     parser.add_argument("--here", action="store_true", help="in this process, as JSON: how a contract is run")
     options = parser.parse_args()
     if options.here:
-        print(json.dumps(one(options.only[0], exams=options.exams)))
+        print(json.dumps(one(options.only[0], exams=options.exams, draws=not options.no_draws)))
         return 0
     lines = [HEAD]
     for name in options.only:
         print(f"== {name}", flush=True)
         command = [sys.executable, "-m", __spec__.name, "--here", "--only", name, *["--exams"] * options.exams]
+        command += ["--no-draws"] * options.no_draws
         try:
             done = subprocess.run(
                 command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=options.seconds
@@ -128,7 +133,7 @@ def main() -> int:
             continue
         found = json.loads(done.stdout.splitlines()[-1])
         lines.append(row_of(found))
-        print(lines[-1], found.get("stages", ""), found.get("refusal", ""), flush=True)
+        print(lines[-1], *(found.get(key, "") for key in ("latency", "reasons", "refusal")), flush=True)
         if options.out:
             options.out.mkdir(parents=True, exist_ok=True)
             (options.out / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

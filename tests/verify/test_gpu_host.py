@@ -88,6 +88,18 @@ def test_only_an_exam_that_grades_itself_draws_for_controls(mode: Mode) -> None:
     assert not [check for check in plan_checks(held) if check.stage == "controls"]
 
 
+def test_what_only_controls_are_asked_holds_its_probes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flaw that waits until it has seen its like is not seen in a probe that is asked once."""
+    held = exam("moe_fp8_block_scale")
+    held.checks = plan_checks(held)
+    monkeypatch.setattr(held, "on_host", lambda _: True)
+    asked = [(turn.index, turn.again) for turn in _asked(held)]
+    own = held.indices("controls")
+    probes = [index for index in own if held.checks[index].recipe.kind == "probe"]
+    assert probes
+    assert sorted(asked) == sorted([*((index, False) for index in own), *((index, True) for index in probes)])
+
+
 def test_a_scored_cell_is_drawn_once_in_an_exam_on_a_gpu() -> None:
     held = exam("rmsnorm")
     names = [check.recipe.name for check in plan_checks(held) if check.stage == "correctness"]

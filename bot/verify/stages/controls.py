@@ -188,10 +188,12 @@ def _once(exam: Exam) -> list[Turn]:
 
 
 def _asked(exam: Exam) -> list[Turn]:
-    """The exam's order, then what only kernels of ours are asked. They run on the CPU: what a GPU alone can answer in
-    time is not asked of them."""
-    own = [Turn(index) for index in exam.indices("controls")]
-    return [turn for turn in (*exam.turns, *own) if exam.on_host(turn.index)]
+    """The exam's order, then what only kernels of ours are asked, probes twice as in an exam. They run on the CPU: what
+    a GPU alone can answer in time is not asked of them."""
+    own = exam.indices("controls")
+    again = [index for index in own if exam.checks[index].recipe.kind == "probe"]
+    turns = (*exam.turns, *map(Turn, own), *(Turn(index, again=True) for index in again))
+    return [turn for turn in turns if exam.on_host(turn.index)]
 
 
 def _first(exam: Exam, names: Sequence[str]) -> list[Turn]:
