@@ -24,6 +24,7 @@ from bot.verify.philox import Stream
 from bot.verify.plan import baseline_kernels, for_host, plan_checks
 from bot.verify.stages.baselines import missing_here
 from bot.verify.stages.build import look, looked_at
+from bot.verify.stages.controls import _asked
 from bot.verify.stages.timing import WARM_UPS, _cell, _keep, _measured, _Pair, _state, company, disturbed
 from bot.verify.start import start_worker
 from tests.inspecting import missing
