@@ -6,6 +6,7 @@ a newer one is published between his reading and his writing; and a publisher ma
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from bot.github import sticky
@@ -13,6 +14,8 @@ from bot.github.approvals import evidence_digest
 from bot.handlers.asked import speak
 from bot.handlers.evidence import REPORT, Record
 from bot.verdict import decide
+
+_APPROVE = re.compile(r"`/approve ([0-9a-f]{16})`")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,15 +51,25 @@ def report_of(facts: ReportFacts, pull: int, head_sha: str) -> str:
 
 
 def bring_up(pull: Pull, record: Record, comments: Sequence[Comment], github: GitHub) -> bool:
-    """Report the newest run on record; whether it was not reported.
+    """Report the newest run on record; whether another was reported, or none.
+
+    A run whose label was taken away while it published has the number of the one that followed, and other evidence.
 
     Raises:
         GitHubError: GitHub did not do what it should.
     """
     found = sticky.find(comments, github.bot_login(), REPORT)
     newest = max(record.numbers)
-    if found is not None and found[1] >= newest:
+    if found is not None and found[1] >= newest and not _of_other_evidence(found[0], pull, record):
         return False
     facts = facts_of(record.newest, dict(zip(record.numbers, record.evaluations, strict=True)), record.agent_run)
     speak(github, pull.number, REPORT, newest, report_of(facts, pull.number, pull.head_sha))
     return True
+
+
+def _of_other_evidence(comment: Comment, pull: Pull, record: Record) -> bool:
+    """Whether a report asks to approve what is not on record. Of a head that was pushed to it may: that is stale."""
+    named = _APPROVE.search(comment.body)
+    if named is None or record.newest.head_sha not in (None, pull.head_sha):
+        return False
+    return not record.evidence(pull.head_sha).digest.startswith(named[1])

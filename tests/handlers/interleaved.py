@@ -77,6 +77,8 @@ class Run:
         match self.event:
             case "issues" if self.payload["action"] == "labeled":
                 return "optimize"
+            case "issue_comment" if self.payload["comment"]["body"] == "/go":
+                return "optimize"
             case "workflow_run":
                 return "approval"
             case "schedule":

@@ -12,14 +12,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from bot.contract.load import load_contract
 from bot.forge.records import PullPart
+from bot.github.claims import EVIDENCE_BRANCH
 from bot.handlers.asked import WORKING
 from bot.handlers.demo import BOT
-from bot.handlers.evidence import EXAM
+from bot.handlers.evidence import APPROVAL, EXAM
 from bot.handlers.reconcile import GRACE
 from tests.handlers.conftest import PATH
 from tests.handlers.interleaved import City, Run, city
 from tests.handlers.test_interleavings import REPORT, STORIES, look, settle
+from tests.report.builders import BASE_NS, cell, evaluation
 from tests.verify.conftest import HONEST
 
 POINTS_AT_MOST = 200
@@ -56,6 +59,16 @@ def nothing(place: City) -> None:
     place.open_issue()
 
 
+def waiting(place: City) -> None:
+    """With so little to gain that the run waits for `/go`."""
+    nothing(place)
+    cells = [cell(w, r, 0.9, floor_ns=round(BASE_NS / 1.05)) for w in ("packed", "two") for r in ("a", "b")]
+    known = load_contract(place.project.contracts, "center").digest
+    text = evaluation(contract="center", contract_digest=known, cells=cells).model_dump_json()
+    place.push(EVIDENCE_BRANCH, {"reports/center/issue-90/evaluations/002.json": text}, "main")
+    place.finish(label(place))
+
+
 def pulled(place: City) -> None:
     """A pull request of the bot's."""
     nothing(place)
@@ -81,6 +94,10 @@ def two_pulled(place: City) -> None:
 
 def labelled(place: City) -> Run:
     return label(place)
+
+
+def let_go(place: City) -> Run:
+    return says(place, "/go", ISSUE)
 
 
 def reran(place: City) -> Run:
@@ -179,6 +196,10 @@ def a_rerun_that_refuses(place: City, _: Run) -> None:
     place.right = True
 
 
+def another_go(place: City, _: Run) -> None:
+    place.finish(says(place, "/go", ISSUE, "reviewer"))
+
+
 def another_verify(place: City, _: Run) -> None:
     place.finish(says(place, "/verify", who="reviewer"))
 
@@ -272,6 +293,7 @@ PAIRS: dict[Callable[[City], Run], tuple[Between, ...]] = {
         *(the_same_again, labelling_anew, a_strangers_label, unlabelling, closing, editing),
         *(a_stop, a_reconciliation, a_push),
     ),
+    let_go: (the_same_again, another_go, unlabelling, editing),
     reran: (
         *(the_same_again, another_rerun, a_rerun_that_refuses, an_approval, a_review, a_strangers_approval),
         *(a_push, another_incumbent, a_reconciliation, a_cancelling, a_question, a_twin),
@@ -294,6 +316,7 @@ PAIRS: dict[Callable[[City], Run], tuple[Between, ...]] = {
 
 BEGINNINGS: dict[Callable[[City], Run], Callable[[City], None]] = {
     labelled: nothing,
+    let_go: waiting,
     reran_beside_another: two_pulled,
     verified: proposed,
     stopped: nothing,
@@ -315,7 +338,7 @@ class Meeting:
 STATUS = r"POST .*/statuses/"
 AT_RISK: list[tuple[Callable[[City], Run], Between, str]] = [
     (labelled, the_same_again, r"POST .*/pulls$"),
-    (labelled, editing, r"POST .*git-receive-pack"),
+    (labelled, labelling_anew, r"POST .*/pulls$"),
     (reran, another_rerun, r"- exam"),
     (reran, another_incumbent, r"PATCH "),
     (approved, a_rerun_that_refuses, STATUS),
@@ -361,6 +384,8 @@ def examine(place: City) -> None:
         if said.get(EXAM, "").startswith("pending"):
             said[EXAM] = after[EXAM]
         assert said == after, f"#{number}: an answer that does not hold any more stood over one that does"
+        wanted = re.search(r"approvals of ([0-9a-f]{16}) at this head", after.get(APPROVAL, ""))
+        assert wanted is None or wanted[1] == digest_of(place, number), f"#{number}: the report is of other evidence"
     for issue in place.state.issues():
         assert not any(c.body.startswith(WORKING) for c in place.state.comments(issue.number) if c.user.login == BOT)
 
