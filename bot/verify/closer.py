@@ -61,4 +61,4 @@ def _sharpened(exam: Exam, index: int, runs: int) -> Question:
 
 def _more(exam: Exam, case: Case, rough: Expected, noise: Stream, runs: int) -> Expected:
     with exam.spent.on("oracle"):
-        return expect(exam.contract, exam.oracle, case, noise, runs=runs, known=rough)
+        return expect(exam.contract, exam.oracle, case, noise, runs=runs, known=rough, on=exam.computed_on(case))

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+import numpy as np
+import torch
+
 from bot import digest
 from bot.contract.load import LoadedContract
 from bot.contract.schema import Baseline, Contract, Device, Role, Workload
@@ -44,6 +47,8 @@ if TYPE_CHECKING:
 
 LARGE_RUNS = 3
 """Noisy runs of a draw on a GPU at first; what they refuse is judged again with all (closer.py)."""
+HEAVY = 1 << 17
+"""Elements of an input from which a GPU computes the oracle faster than one core: launches take 10 µs each."""
 TIMED_AHEAD = 2
 """Rounds whose workers come up ahead: as many as an exam has; a rerun may have more."""
 T = TypeVar("T")
@@ -332,12 +337,21 @@ class Exam:
     def expected(self, case: Case, stream: Stream) -> Expected:
         """What the oracle says."""
         with self.spent.on("oracle"):
-            return expect(self.contract, self.oracle, case, stream, runs=self.runs_of(case))
+            return expect(self.contract, self.oracle, case, stream, runs=self.runs_of(case), on=self.computed_on(case))
+
+    def computed_on(self, case: Case) -> torch.device | None:
+        """Where the oracle runs, if not where the case is: one core takes seconds for what a GPU's exam still draws on
+        the host."""
+        if self.drawer is HOST:
+            return None
+        largest = max((held.size for held in case.inputs.values() if isinstance(held, np.ndarray)), default=0)
+        return torch.device("cuda", torch.cuda.current_device()) if largest >= HEAVY else None
 
     def runs_of(self, case: Case) -> int:
         """How many noisy runs tell a case's units at first. A GPU's large ones take 0.1 s each, while nobody waits or
         somebody does."""
-        large = device_of(case).type != "cpu" and not self.prepared
+        on_device = device_of(case).type != "cpu" or self.computed_on(case) is not None
+        large = on_device and not self.prepared
         return min(self.noisy_runs, LARGE_RUNS) if large else self.noisy_runs
 
     def tensors(self, outputs: Mapping[str, Held]) -> dict[str, Tensor]:

@@ -67,6 +67,14 @@ class Expected:
     runs: int = 0
     squares: Mapping[str, Tensor] = field(default_factory=dict, repr=False)
 
+    def to(self, device: torch.device) -> "Expected":
+        """The same on another device."""
+        exact, units, squares = (
+            {name: tensor.to(device) for name, tensor in held.items()}
+            for held in (self.exact, self.units, self.squares)
+        )
+        return Expected(exact, units, self.runs, squares)
+
 
 def tensor_of(held: Held, dtype: DType) -> Tensor:
     """A torch tensor over the same bytes."""
@@ -105,14 +113,31 @@ def expect(
     *,
     runs: int = NOISY_RUNS,
     known: Expected | None = None,
+    on: torch.device | None = None,
 ) -> Expected:
     """Exact outputs of one case and, unless there are to be no noisy `runs`, the noise unit of each row. `known`: the
-    same with fewer runs, of the same stream, which are not made again.
+    same with fewer runs, of the same stream, which are not made again. `on`: where to compute what is kept where the
+    case is.
 
     Raises:
         DataError: the oracle raised, or its outputs have another structure, shape or dtype than declared.
     """
-    device = device_of(case)
+    home = device_of(case)
+    if on is not None and on != home:
+        there = None if known is None else known.to(on)
+        return _expect(contract, oracle, case, stream, runs, there, on).to(home)
+    return _expect(contract, oracle, case, stream, runs, known, home)
+
+
+def _expect(
+    contract: Contract,
+    oracle: OracleFunction,
+    case: Case,
+    stream: Stream,
+    runs: int,
+    known: Expected | None,
+    device: torch.device,
+) -> Expected:
     arguments = _arguments(contract, case, device)
     exact = _run(contract, oracle, arguments, case, lambda x: x) if known is None else known.exact
     if not runs:

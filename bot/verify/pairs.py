@@ -170,11 +170,12 @@ def _row_apart(
         return None
     _, group = groups_of(contract, contract.outputs[name], setting.axes)
     difference = torch.where(torch.isfinite(one), other - one, 0.0)
-    sizes = torch.nan_to_num(one).square().mean(-1)
+    # On the host, where the groups are.
+    sizes, wrong = (x.square().mean(-1).cpu() for x in (torch.nan_to_num(one), difference))
     usual = torch.bincount(group.flatten(), weights=sizes.flatten()) / torch.bincount(group.flatten()).clamp_min(1)
     unit = level * torch.maximum(sizes, usual[group]).sqrt()
     limit = 2 * setting.limits[name].maximum * RELATION_SLACK
-    wrong = difference.square().mean(-1).sqrt()
+    wrong = wrong.sqrt()
     beyond = ~(wrong <= limit * unit)
     if not bool(beyond.any()):
         return None

@@ -154,6 +154,10 @@ class Findings:
         if where and where not in met:
             met.append(where)
 
+    def about(self, path: str) -> bool:
+        """Whether there is one there."""
+        return any(found == path for found, _ in self._found)
+
     def problems(self) -> list[Problem]:
         """All of them, in the order of their first appearance."""
         return [Problem(key[0], self._reasons[key] + _in(met)) for key, met in self._found.items()]

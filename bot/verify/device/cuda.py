@@ -118,6 +118,9 @@ class CudaLent:
         done(driver.cuMemSetAccess(self.address, self.size, [allowed], 1))
         done(driver.cuMemRelease(handle))
         self._whole = torch.as_tensor(_Bytes(self.address, self.size), device=device())
+        # What the driver gives may be what this process gave back, and is mapped by the worker before it is filled.
+        self._whole.zero_()
+        torch.cuda.current_stream().synchronize()
         self._band: torch.Tensor | None = None
         self._poison: int | None = None
 
