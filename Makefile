@@ -49,7 +49,7 @@ museum: venv
 	$(BIN)/python -m pytest -n $(WORKERS) -q -m museum
 
 # So many stories of people, repeated deliveries and failing requests, one request at a time, some four seconds each; from
-# 500 on also every two runs that may meet, at each of their calls, some 1,500 points.
+# 500 on also every two runs that may meet, at each of their calls, some 2,200 points.
 STORIES ?= 500
 interleavings: venv
 	PROCTOR_STORIES=$(STORIES) $(BIN)/python -m pytest -q -o timeout=0 --hypothesis-show-statistics \
