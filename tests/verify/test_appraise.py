@@ -117,6 +117,11 @@ def test_an_oracle_not_to_be_trusted_is_told_with_its_reason(contracts: Path, na
     assert drawn_and_asked(contracts)[path].startswith(reason)
 
 
+def test_answers_are_not_held_against_an_oracle_that_is_wrong_in_some_places(contracts: Path) -> None:
+    spoil(contracts, "oracle.py", RETURN, 'return {"y": scale * centred[:100]}')
+    assert [path for path, _ in paths_and_reasons(checked(contracts))] == ["oracle.py"]
+
+
 def test_an_oracle_by_definition_raises_no_doubt(contracts: Path) -> None:
     assert drawn_and_asked(contracts) == {}
 
