@@ -330,10 +330,6 @@ class Exam:
         with self.spent.on("draw"):
             return make_case(self.contract, recipe, stream, static=static, lengths=lengths, drawer=self.drawer)
 
-    def on_host(self, index: int) -> bool:
-        """Whether a question is small enough to be asked anywhere."""
-        return device_of(self.question(index).case).type == "cpu"
-
     def expected(self, case: Case, stream: Stream) -> Expected:
         """What the oracle says."""
         with self.spent.on("oracle"):

@@ -16,6 +16,8 @@ a slice with 1 − (1 − 1/12)^6 = 0.4, and there are several slices and worklo
 SECOND_ASKINGS: dict[Mode, float] = {"quick": 0.0, "full": 0.5, "exam": 1.0, "confirm": 0.5, "claim": 0.0}
 """Share of the probes, and half as much of the other questions, that are asked twice: what a kernel makes of a question
 it has seen shows only then."""
+OURS = 2
+"""So many times the elements of a contract's largest cell for a CPU, at most."""
 RELATIONS: frozenset[Mode] = frozenset({"full", "exam", "confirm"})
 
 
@@ -46,10 +48,10 @@ def _for_controls(exam: Exam, checks: list[Check]) -> Iterator[Check]:
     if exam.device == "cpu" or exam.job.mode != "exam":
         return
     contract, regimes = exam.contract, exam.contract.regimes
-    here = [w.axes for w in contract.workloads if exam.device in w.device and for_host(contract, w.axes)]
+    here = [w.axes for w in contract.workloads if exam.device in w.device and for_ours(contract, w.axes)]
     for workload in (w for w in contract.workloads if "cpu" in w.device and w.axes not in here):
         yield from (Check("controls", cell_recipe(contract, workload, regime), 0) for regime in regimes)
-    known = {check.recipe.name for check in checks if for_host(contract, check.recipe.axes)}
+    known = {check.recipe.name for check in checks if for_ours(contract, check.recipe.axes)}
     hidden = hidden_recipes(contract, "cpu", exam.root.child("hidden", "controls"))
     yield from (Check("controls", r, number) for number, r in enumerate(hidden) if r.name not in known)
     probes = (probe for probe in contract.probes if "cpu" in probe.device and probe.name not in known)
@@ -58,8 +60,20 @@ def _for_controls(exam: Exam, checks: list[Check]) -> Iterator[Check]:
 
 def for_host(contract: Contract, axes: Sizes) -> bool:
     """Whether a GPU's exam draws and compares everything of these sizes on the host."""
+    return _largest(contract, axes) < HOST_ELEMENTS
+
+
+def for_ours(contract: Contract, axes: Sizes) -> bool:
+    """Whether kernels of ours, which run on the CPU and are dozens, answer questions of these sizes in time: those that
+    are not much larger than the contract's own for a CPU. Of gdn_prefill's 1800 tokens a loop takes a second, and an
+    exam of it on a GPU would ask each control 150 times."""
+    own = max((_largest(contract, w.axes) for w in contract.workloads if "cpu" in w.device), default=HOST_ELEMENTS)
+    return _largest(contract, axes) < min(OURS * own, HOST_ELEMENTS)
+
+
+def _largest(contract: Contract, axes: Sizes) -> int:
     tensors = [spec for spec in contract.inputs.values() if isinstance(spec, TensorInput)]
-    return max(math.prod(contract.shape(spec, axes)) for spec in tensors) < HOST_ELEMENTS
+    return max(math.prod(contract.shape(spec, axes)) for spec in tensors)
 
 
 def _draws(exam: Exam) -> int:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 
 from bot.verify.memory import keep_freed
-from bot.verify.plan import for_host, plan_checks, plan_turns
+from bot.verify.plan import for_ours, plan_checks, plan_turns
 from bot.verify.stages.controls import grade
 from bot.verify.variants import draw_variants
 from tests.contracts.judging import CONTRACTS
@@ -26,7 +26,7 @@ def graded(name: str, share: float) -> bool:
     held = exam(name)
     held.salt = secrets.token_bytes(32)
     checks = plan_checks(held)
-    kept = [i for i, c in enumerate(checks) if c.stage == "controls" or for_host(held.contract, c.recipe.axes)]
+    kept = [i for i, c in enumerate(checks) if c.stage == "controls" or for_ours(held.contract, c.recipe.axes)]
     places = {index: place for place, index in enumerate(kept)}
     bases = [checks[i].base for i in kept]
     held.checks = [

@@ -21,7 +21,7 @@ from bot.verify.exam import Exam, Kernel
 from bot.verify.mounts import GpuAccess, bwrap_arguments, environment, mounts_of
 from bot.verify.oracle import _factors, _noise, load_oracle
 from bot.verify.philox import Stream
-from bot.verify.plan import baseline_kernels, for_host, plan_checks
+from bot.verify.plan import baseline_kernels, for_ours, plan_checks
 from bot.verify.stages.baselines import missing_here
 from bot.verify.stages.build import look, looked_at
 from bot.verify.stages.controls import _asked
@@ -74,7 +74,7 @@ def test_parts_of_inputs_are_changed_where_the_host_can_compare(contract: str) -
 @pytest.mark.parametrize("contract", sorted(path.parent.name for path in CONTRACTS.glob("*/contract.yaml")))
 def test_every_control_is_asked_where_it_must_be_seen_though_it_runs_on_the_cpu(contract: str) -> None:
     held = exam(contract)
-    checks = [c for c in plan_checks(held) if c.stage == "controls" or for_host(held.contract, c.recipe.axes)]
+    checks = [c for c in plan_checks(held) if c.stage == "controls" or for_ours(held.contract, c.recipe.axes)]
     asked = {name for c in checks for name in (c.recipe.name, c.recipe.name.rpartition("/")[2])}
     assert asked.issuperset(held.contract.regimes)
     assert [control.file for control in held.contract.controls if not asked & set(control.fails)] == []
@@ -89,11 +89,10 @@ def test_only_an_exam_that_grades_itself_draws_for_controls(mode: Mode) -> None:
     assert not [check for check in plan_checks(held) if check.stage == "controls"]
 
 
-def test_what_only_controls_are_asked_holds_its_probes_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_only_controls_are_asked_holds_its_probes_twice() -> None:
     """A flaw that waits until it has seen its like is not seen in a probe that is asked once."""
     held = exam("moe_fp8_block_scale")
     held.checks = plan_checks(held)
-    monkeypatch.setattr(held, "on_host", lambda _: True)
     asked = [(turn.index, turn.again) for turn in _asked(held)]
     own = held.indices("controls")
     probes = [index for index in own if held.checks[index].recipe.kind == "probe"]

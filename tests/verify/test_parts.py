@@ -77,14 +77,14 @@ def test_there_is_no_third_of_two_shards() -> None:
         Shard(number=3, of=2)
 
 
-LATER = ("workload", "shard", "latency", "machine_code", "packages", "host_bound", "baseline_claimed_ns")
-LATER += ("memory_mhz", "ceilings_sm_mhz", "moving_ns", "computing_ns")
+LATER = {"workload", "shard", "latency", "machine_code", "packages", "host_bound", "baseline_claimed_ns"}
+LATER |= {"memory_mhz", "ceilings_sm_mhz", "moving_ns", "computing_ns"}
 """Fields that the evaluations of the first reports do not have."""
 
 
 def without(told: object) -> object:
     if isinstance(told, dict):
-        return {name: without(held) for name, held in told.items() if name not in LATER}
+        return {name: without(held) for name, held in told.items() if held or name not in LATER}
     return [without(held) for held in told] if isinstance(told, list) else told
 
 

@@ -14,6 +14,7 @@ from bot.evaluation import ControlResult, Grade, StageName
 from bot.verify import cpus
 from bot.verify.calls import Failure, Worker
 from bot.verify.exam import Exam, Outcome, Turn
+from bot.verify.plan import for_ours
 from bot.verify.sitting import Sitting, exam_relations
 from bot.verify.variants import Variant
 
@@ -193,7 +194,9 @@ def _asked(exam: Exam) -> list[Turn]:
     own = exam.indices("controls")
     again = [index for index in own if exam.checks[index].recipe.kind == "probe"]
     turns = (*exam.turns, *map(Turn, own), *(Turn(index, again=True) for index in again))
-    return [turn for turn in turns if exam.on_host(turn.index)]
+    all_of_them, small = exam.device == "cpu", {*own}
+    small |= {i for i, check in enumerate(exam.checks) if for_ours(exam.contract, check.recipe.axes)}
+    return [turn for turn in turns if all_of_them or turn.index in small]
 
 
 def _first(exam: Exam, names: Sequence[str]) -> list[Turn]:
