@@ -1,4 +1,4 @@
-"""How a GPU's exam grades itself, tried without one: `python -m tests.bench.gpu_grading [CONTRACT ...] [--share 0.25]`.
+"""How a GPU's exam grades itself, without one: `python -m tests.bench.gpu_grading [--only NAME ...] [--share 0.25]`.
 
 Controls and faithful variants run on the CPU whatever an exam's device is, and are asked what is small enough for it.
 This holds that stage alone, with a new salt; returns how many contracts have a survivor among the plain controls and
@@ -54,12 +54,12 @@ def main() -> int:
     """All contracts, one after the other."""
     names = sorted(path.parent.name for path in CONTRACTS.glob("*/contract.yaml"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("contracts", nargs="*", choices=names, default=names)
+    parser.add_argument("--only", nargs="*", choices=names, default=names)
     parser.add_argument("--share", type=float, default=0.25, help="of the gated and graded variants")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed()
-    return sum(not graded(name, options.share) for name in options.contracts)
+    return sum(not graded(name, options.share) for name in options.only)
 
 
 if __name__ == "__main__":
