@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from bot import telling
-from bot.evaluation import Counterexample, Latency
+from bot.evaluation import Counterexample, Inspected, Latency
 from bot.stats import Interval
 
 MISSING = "–"
@@ -81,6 +81,26 @@ def latency(spent: Latency) -> str:
     """`start 3.2 s, compile 4.7, draw 0.4, oracle 1.2, check 2.1, time 0`: where the seconds of an exam went."""
     first, *others = [f"{work} {significant(seconds, 2)}" for work, seconds in spent]
     return ", ".join([f"{first} s", *others])
+
+
+_KINDS = ("wgmma", "tcgen05", "mma", "tma")
+
+
+def machine_code(found: Inspected) -> str:
+    """`for sm_90a: 4 kernels, at most 168 registers a thread, no spills, 96 KiB of shared memory a block, with wgmma; two
+    builds are alike`: the worst of the kernels, figures of ours alone."""
+    if not found.builds:
+        return "none was found: it was not compiled by Triton or CuTe-DSL"
+    builds, spills = found.builds, max(build.spill_bytes for build in found.builds)
+    kinds = [kind for kind in _KINDS if any(build.instructions.get(kind) for build in builds)]
+    return (
+        f"for {builds[0].architecture}: {len(builds)} kernel{'s' if len(builds) > 1 else ''}, "
+        f"at most {max(build.registers for build in builds)} registers a thread, "
+        f"{f'{spills} bytes of spills' if spills else 'no spills'}, "
+        f"{significant(max(build.shared_bytes for build in builds) / 1024, 2)} KiB of shared memory a block"
+        f"{', with ' + ' and '.join(kinds) if kinds else ''}; "
+        f"two builds {'differ' if found.differences else 'are alike'}"
+    )
 
 
 def units(value: float | None) -> str:

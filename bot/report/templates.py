@@ -81,6 +81,7 @@ def _environment() -> jinja2.Environment:
             "interval": _ours(figures.interval),
             "duration": _ours(figures.duration),
             "latency": _ours(figures.latency),
+            "machine_code": _ours(figures.machine_code),
             "sampled": several.sampled,
             "span": _ours(figures.span),
             "tera": _ours(figures.tera),

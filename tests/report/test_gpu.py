@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from bot.evaluation import Cell, Evaluation, Gpu, GpuState
+from bot.evaluation import Build, Cell, Evaluation, Gpu, GpuState, Inspected, Latency
 from bot.report.comment import render_comment, render_summary
 from bot.report.tables import LongClaims, long_claims, time_table
 from bot.verdict import decide
@@ -148,3 +148,42 @@ def test_what_is_said_to_throttle_it_stays_inside_code_spans(text: str) -> None:
     line = next(line for line in shown.splitlines() if "its device when timed" in line)
     assert line.endswith("measured at 1980 MHz")
     assert not re.search(r"@maintainer|deadbee|evil|script|onerror|99x|\{\{|GH-|x{61}|<!--", visible_outside_code(line))
+
+
+def built(**of) -> Build:
+    figures = {"registers": 40, "spill_bytes": 0, "stack_bytes": 0, "shared_bytes": 2048, "instructions": {"mma": 2}}
+    return Build(kernel="_rows", architecture="sm_90a", cubin_sha256="0" * 64, **{**figures, **of})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (
+            Inspected(
+                workload="w",
+                builds=[built(), built(registers=168, shared_bytes=98304, instructions={"wgmma": 4, "ldg.128": 9})],
+                seconds=1.0,
+            ),
+            "for sm_90a: 2 kernels, at most 168 registers a thread, no spills, 96 KiB of shared memory a block, with wgmma and mma; two builds are alike",
+        ),
+        (
+            Inspected(workload="w", builds=[built(spill_bytes=64, instructions={})], differences=["x"], seconds=1.0),
+            "for sm_90a: 1 kernel, at most 40 registers a thread, 64 bytes of spills, 2.0 KiB of shared memory a block; two builds differ",
+        ),
+        (
+            Inspected(workload="w", builds=[], refusals=["sm_90a: nothing compiled"], seconds=1.0),
+            "none was found: it was not compiled by Triton or CuTe-DSL",
+        ),
+    ],
+)
+def test_the_machine_code_of_a_candidate_is_told_in_one_line(found: Inspected, expected: str) -> None:
+    run = on(H200, claiming(0.8)).model_copy(update={"machine_code": found})
+    assert f"- its machine code {expected}\n" in render_comment(report_facts(run))
+
+
+def test_where_the_time_of_an_exam_went_is_told_beside_it() -> None:
+    spent = Latency(start=3.21, compile=2.4, draw=0.4, oracle=1.25, check=2.0, time=0.0)
+    run = on(H200, claiming(0.8)).model_copy(update={"latency": spent})
+    assert " s (start 3.2 s, compile 2.4, draw 0.40, oracle 1.2, check 2.0, time 0), " in render_comment(
+        report_facts(run)
+    )
