@@ -87,8 +87,8 @@ _KINDS = ("wgmma", "tcgen05", "mma", "tma")
 
 
 def machine_code(found: Inspected) -> str:
-    """`for sm_90a: 4 kernels, at most 168 registers a thread, no spills, 96 KiB of shared memory a block, with wgmma; two
-    builds are alike`: the worst of the kernels, figures of ours alone."""
+    """`for sm_90a: 4 kernels, at most 168 registers a thread, no spills, 96 KiB of shared memory a block, with wgmma;
+    two builds are alike`: the worst of the kernels, figures of ours alone."""
     if not found.builds:
         return "none was found: it was not compiled by Triton or CuTe-DSL"
     builds, spills = found.builds, max(build.spill_bytes for build in found.builds)
