@@ -228,13 +228,15 @@ class Build(Frozen):
 
 
 class Inspection(Frozen):
-    """What the control plane asks of a look at a candidate's machine code. Never carries a secret."""
+    """What the control plane asks of a look at a candidate's machine code. Never carries a secret. `twice`: build it
+    again, to see whether two builds of the same source are alike."""
 
     contracts_dir: str
     contract: str
     candidate_name: str
     source: str
     architectures: Annotated[list[Architecture], Field(min_length=1)]
+    twice: bool = True
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
 
 
@@ -570,6 +572,7 @@ class Inspected(Frozen):
     workload: str
     builds: list[Build]
     declares: bool = False
+    twice: bool = True
     refusals: list[str] = []
     differences: list[str] = []
     notes: list[str] = []

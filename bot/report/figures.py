@@ -92,14 +92,15 @@ def machine_code(found: Inspected) -> str:
     if not found.builds:
         return "none was found: it was not compiled by Triton or CuTe-DSL"
     builds, spills = found.builds, max(build.spill_bytes for build in found.builds)
+    alike = "differ" if found.differences else "are alike"
     kinds = [kind for kind in _KINDS if any(build.instructions.get(kind) for build in builds)]
     return (
         f"for {builds[0].architecture}: {len(builds)} kernel{'s' if len(builds) > 1 else ''}, "
         f"at most {max(build.registers for build in builds)} registers a thread, "
         f"{f'{spills} bytes of spills' if spills else 'no spills'}, "
         f"{significant(max(build.shared_bytes for build in builds) / 1024, 2)} KiB of shared memory a block"
-        f"{', with ' + ' and '.join(kinds) if kinds else ''}; "
-        f"two builds {'differ' if found.differences else 'are alike'}"
+        f"{', with ' + ' and '.join(kinds) if kinds else ''}"
+        f"{f'; two builds {alike}' if found.twice else ''}"
     )
 
 

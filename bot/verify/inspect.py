@@ -71,7 +71,7 @@ def inspect(order: Inspection, loaded: LoadedContract) -> Inspected:
 
 
 def examine(order: Inspection, contract: Contract, builder: Room, reader: Room, tools: str) -> Inspected:
-    """Compile for each architecture twice, read what came of it, and hold it against what the file declares.
+    """Compile for each architecture, twice by default, read what came of it, and hold it against what is declared.
 
     Raises:
         InfrastructureError: a sandbox did not come up.
@@ -84,13 +84,14 @@ def examine(order: Inspection, contract: Contract, builder: Room, reader: Room, 
     refusals = [f"{problem.path}: {problem.reason}" for problem in read] if isinstance(read, list) else []
     for architecture in order.architectures:
         try:
-            look.compile(architecture)
+            look.compile(architecture, twice=order.twice)
         except FailedError as error:
             refusals.append(f"{architecture}: {error}")
     return Inspected(
         workload=workload.name,
         builds=look.builds,
         declares=bool(read),
+        twice=order.twice,
         refusals=[*refusals, *exceeded(resources, look.builds)],
         differences=look.differences,
         notes=look.notes,
@@ -119,8 +120,8 @@ class _Look:
             return Declared(wrong=f"cannot be found: {error}"[:TEXT_LIMIT])
         return claim if isinstance(claim, Declared) else Declared(wrong="cannot be found")
 
-    def compile(self, architecture: Architecture) -> None:
-        """Two builds for one architecture; the first one's kernels are kept.
+    def compile(self, architecture: Architecture, *, twice: bool) -> None:
+        """One or two builds for one architecture; the first one's kernels are kept.
 
         Raises:
             FailedError: it does not compile, or there is nothing to compile.
@@ -130,6 +131,8 @@ class _Look:
             self.notes.append(f"{architecture}: {first.note}")
         kernels = self._read(first.binaries, architecture)
         self.builds += kernels
+        if not twice:
+            return
         second = self._build(architecture)
         if [b.data for b in first.binaries] != [b.data for b in second.binaries]:
             self.differences += _differences(kernels, self._read(second.binaries, architecture), architecture)

@@ -263,6 +263,7 @@ def test_what_keeps_to_what_it_says_is_told_of_its_machine_code() -> None:
     assert looked_at(held) == ("", None)
     assert held.machine_code is not None
     assert [(build.architecture, build.spill_bytes) for build in held.machine_code.builds] == [("sm_90a", 0)]
+    assert not held.machine_code.twice
 
 
 @pytest.mark.sandbox

@@ -33,6 +33,7 @@ def look(exam: Exam) -> None:
         candidate_name=exam.job.candidate_name,
         source=exam.job.source,
         architectures=[architecture],
+        twice=mode != "quick",
         sandbox=exam.job.sandbox,
     )
     exam.code = exam.beside(lambda: _inspected(order, exam))
