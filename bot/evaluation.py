@@ -263,7 +263,7 @@ class Cell(Frozen):
     its events; shown, never believed. `overhead_ns`: the least time that a call which does nothing takes on our clock;
     it is in every time here. `floor_ns` is the longer of `moving_ns` and `computing_ns`, the least times for its bytes
     and its operations; only operations go with the clock. `host_bound`: on a GPU, whose calls needed their process in
-    their midst, so that its waking and its launches are in their times.
+    their midst, so that its waking and its launches are in their times. `clocks_mhz`: its SM clock after each round.
     """
 
     workload: str
@@ -278,6 +278,7 @@ class Cell(Frozen):
     computing_ns: Nanoseconds | None = None
     overhead_ns: Nanoseconds = 0
     host_bound: list[Literal["candidate", "baseline"]] = []
+    clocks_mhz: list[Annotated[int, Field(ge=0)]] = []
     state: Literal["resolved", "unresolved", "invalid"] = "resolved"
     note: str = ""
 
@@ -481,6 +482,7 @@ _ADDED = frozenset(
         "baseline_claimed_ns",
         "memory_mhz",
         "ceilings_sm_mhz",
+        "clocks_mhz",
         "moving_ns",
         "computing_ns",
     }

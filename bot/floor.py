@@ -73,18 +73,19 @@ def least_time(work: LeastWork, ceilings: Ceilings) -> LeastTime:
 
 
 def roofline_ns(cell: Cell, gpu: Gpu | None) -> float | None:
-    """A cell's floor at the SM clock it was timed at, the mean of before and after: operations take as much longer as
-    the clock is below that of the ceilings, bytes do not. Where one of the clocks is not on record, the floor as it is;
-    None without a floor."""
-    clock = None if gpu is None else _clock(gpu)
+    """A cell's floor at the SM clock it was timed at, as sampled after its rounds (of older evaluations before and
+    after all): operations take as much longer as the clock is below that of the ceilings, bytes do not. Where one of
+    the clocks is not on record, the floor as it is; None without a floor."""
+    clock = None if gpu is None else _clock(cell, gpu)
     if clock is None or cell.moving_ns is None or cell.computing_ns is None:
         return cell.floor_ns
     return max(cell.moving_ns, cell.computing_ns / clock)
 
 
-def _clock(gpu: Gpu) -> float | None:
+def _clock(cell: Cell, gpu: Gpu) -> float | None:
     """The sampled SM clock over that at which the ceilings were measured."""
-    sampled = [state.sm_mhz for state in (gpu.before, gpu.after) if state is not None and state.sm_mhz]
+    around = [state.sm_mhz for state in (gpu.before, gpu.after) if state is not None]
+    sampled = [clock for clock in cell.clocks_mhz or around if clock]
     if not sampled or gpu.ceilings_sm_mhz is None:
         return None
     return sum(sampled) / len(sampled) / gpu.ceilings_sm_mhz

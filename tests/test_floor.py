@@ -113,3 +113,8 @@ def test_only_operations_go_with_the_clock(moving: int, computing: int, device: 
 def test_without_its_parts_a_floor_is_as_it_was_recorded():
     assert roofline_ns(cell(floor_ns=900), gpu(1000, 1000)) == 900
     assert roofline_ns(cell(), gpu(1000, 1000)) is None
+
+
+def test_the_clock_sampled_after_a_cells_rounds_counts_before_that_around_all():
+    timed = cell(floor_ns=900, moving_ns=100, computing_ns=900, clocks_mhz=[1400, 1600])
+    assert roofline_ns(timed, gpu(2000, 2000)) == pytest.approx(1200.0)

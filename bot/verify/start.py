@@ -1,6 +1,7 @@
 """Which worker and which drawer a device wants, and what it is. What needs CUDA is imported here, when asked for."""
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -134,3 +135,22 @@ def gpu_state(device: Device) -> GpuState | None:
         from bot.verify.device.facts import state  # noqa: PLC0415 - as above
 
     return state()
+
+
+REST_SECONDS = 5.0
+_REST_STEP = 0.25
+
+
+def rested(
+    device: Device,
+    read: Callable[[Device], GpuState | None] = gpu_state,
+    sleep: Callable[[float], None] = time.sleep,
+) -> str:
+    """Wait for a GPU that holds its clock back, a few seconds at most: back-to-back work has taken a B200 from 1965 to
+    1580 MHz (flashinfer issue 2899). What was waited for, or nothing."""
+    waited, reasons = 0.0, list[str]()
+    while (state := read(device)) is not None and state.throttled and waited < REST_SECONDS:
+        reasons = state.throttled
+        sleep(_REST_STEP)
+        waited += _REST_STEP
+    return f"waited {waited:.2f} s for the device, held back by {', '.join(reasons)}" if waited else ""

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from bot.errors import InfrastructureError
+from bot.evaluation import GpuState
 
 bindings = pytest.importorskip("cuda.bindings", reason="needs the extra [gpu]")
 
@@ -95,3 +96,33 @@ def test_a_file_of_ceilings_that_cannot_be_read_is_made_anew(tmp_path: Path) -> 
     right = Ceilings(bytes_per_second=4e12, operations_per_second=7e14, sm_mhz=1980)
     assert ceilings(SAID, "580", lambda: right) == right
     assert facts.Ceilings.model_validate_json(kept.read_bytes()) == right
+
+
+def states(*throttled: list[str]) -> Callable[[str], GpuState]:
+    """A device that says so each time it is asked, the last for good."""
+    left = list(throttled)
+
+    def read(_: str) -> GpuState:
+        reasons = left.pop(0) if len(left) > 1 else left[0]
+        return GpuState(sm_mhz=1980, celsius=40, throttled=reasons, foreign_processes=0)
+
+    return read
+
+
+def test_a_device_that_is_held_back_is_waited_for() -> None:
+    slept: list[float] = []
+    said = start.rested("cuda", states(["power"], ["power", "temperature"], []), slept.append)
+    assert said == "waited 0.50 s for the device, held back by power, temperature"
+    assert slept == [0.25, 0.25]
+
+
+def test_a_device_that_stays_held_back_is_not_waited_for_for_ever() -> None:
+    slept: list[float] = []
+    assert start.rested("cuda", states(["power"]), slept.append).startswith("waited 5.00 s for the device")
+    assert sum(slept) == start.REST_SECONDS
+
+
+def test_nobody_waits_for_a_device_at_ease_nor_for_a_cpu() -> None:
+    slept: list[float] = []
+    assert start.rested("cuda", states([]), slept.append) == start.rested("cpu", sleep=slept.append) == ""
+    assert slept == []

@@ -22,7 +22,7 @@ from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, r
 from bot.verify.pairs import against_bar
 from bot.verify.philox import Stream
 from bot.verify.plan import PAIRS, rounds_of
-from bot.verify.start import gpu_state
+from bot.verify.start import gpu_state, rested
 
 WARM_UPS = 2
 """Calls of each side per cell that are checked but not counted."""
@@ -58,6 +58,8 @@ class _Measured:
     unchecked: list["_Pair"] = field(default_factory=list)
     host_bound: set[Literal["candidate", "baseline"]] = field(default_factory=set)
     flushes_ns: list[tuple[int, int]] = field(default_factory=list)
+    clocks_mhz: list[int] = field(default_factory=list)
+    rests: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +145,11 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             exam.progress("timing", done + finished, cell.recipe.name)
             cases = drawn.get(cell.recipe.name) or _cases(exam, cell, number)
             with exam.spent.on("time"):
+                cell.rests.append(rested(exam.device))
                 pairs = _timed(cell, cases, candidate, baseline, number)
             _keep(cell, pairs, pair.first)
+            state = gpu_state(exam.device)
+            cell.clocks_mhz += [] if state is None else [state.sm_mhz]
             if exam.device != "cpu":
                 _check_all(exam, [cell])
     return len(cells)
@@ -306,7 +311,7 @@ def _floor(exam: Exam, recipe: Recipe) -> LeastTime | None:
 
 def _state(exam: Exam, cell: _Measured) -> tuple[Literal["resolved", "unresolved", "invalid"], str]:
     """Whether its times tell anything, and why not, or what should be known of them."""
-    note = company(cell.flushes_ns, exam.flush_ns)
+    note = "; ".join(filter(None, [company(cell.flushes_ns, exam.flush_ns), *cell.rests]))
     if len(disturbed(cell.flushes_ns, exam.flush_ns)) > DISTURBED_SHARE * len(cell.flushes_ns):
         return "invalid", note
     median = statistics.median(t for r in cell.rounds for t in r.candidate_ns)
@@ -329,6 +334,7 @@ def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
         baseline_claimed_ns=cell.baseline_claimed_ns,
         overhead_ns=exam.overhead_ns,
         host_bound=sorted(cell.host_bound),
+        clocks_mhz=cell.clocks_mhz,
         floor_ns=floor.ns if floor else None,
         moving_ns=floor.moving_ns if floor else None,
         computing_ns=floor.computing_ns if floor else None,
