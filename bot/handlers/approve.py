@@ -144,17 +144,20 @@ def _look(seen: _Seen, github: GitHub, remote: Remote) -> tuple[bool, Standing |
         base = base_of(remote, seen.base, record.newest.contract, record.newest.device)
     except RefusedError as refused:
         return False, refused
-    told = bring_up(pull, record, seen.comments, github)
+    try:
+        rule: Rule | RefusedError = rule_at(remote, seen.base)
+    except RefusedError as refused:
+        rule = refused
+    needed = rule.needed if isinstance(rule, Rule) else Rule().needed
+    told = bring_up(pull, record, needed, seen.comments, github)
     if reasons := stale_because(record, base, pull.head_sha, remote):
         changed = base.contract != record.evaluations[-1].contract_digest
         why, what_to_do = "; ".join(reasons), remedy(record, contract_changed=changed)
         told |= void(pull, why, what_to_do, github)
         return told, STALE.error(why=why, what_to_do=what_to_do[0].upper() + what_to_do[1:])
     told |= renew(pull, record, seen.comments, there, github)
-    try:
-        rule = rule_at(remote, seen.base)
-    except RefusedError as refused:
-        return say(pull.head_sha, {APPROVAL: ("failure", refused.line)}, there, github) or told, refused
+    if isinstance(rule, RefusedError):
+        return say(pull.head_sha, {APPROVAL: ("failure", rule.line)}, there, github) or told, rule
     standing, granted = _standing(seen, record, rule, github)
     wanted: tuple[StatusState, str] = ("success" if granted else "pending", standing.why)
     return say(pull.head_sha, {APPROVAL: wanted}, there, github) or told, standing
@@ -212,5 +215,4 @@ def approved(event: CommentCreated, command: Approve, tools: Gate) -> Passed:
         raise OWN_REQUEST.error(who=event.author)
     if who in standing.objecting:
         raise OWN_OBJECTION.error(who=event.author)
-    tools.github.react(event.comment_id, "+1")
     return Passed(standing.why)

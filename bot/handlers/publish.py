@@ -11,13 +11,25 @@ from bot.contract.load import Incumbents, dump_yaml, parse_yaml, validate
 from bot.errors import GitHubError, UsageError
 from bot.evaluation import Evaluation
 from bot.github.api import GitHub
+from bot.github.approvals import Rule
 from bot.github.claims import EVIDENCE_BRANCH, issue_branch
-from bot.github.push import Change, Identity, Remote, append_files, list_files, push_files, read_files
+from bot.github.push import (
+    Change,
+    Identity,
+    Remote,
+    append_files,
+    default_branch,
+    list_files,
+    push_files,
+    read_files,
+)
+from bot.github.refusals import RefusedError
 from bot.github.request import request_digest
 from bot.handlers.approve import approve
 from bot.handlers.asked import GONE, PROGRESS, speak
 from bot.handlers.evidence import EXAM, PUBLISHED, REPORT, exam_status, pooled, record_folder
 from bot.handlers.reporting import facts_of, report_of
+from bot.handlers.rule import rule_at
 from bot.handlers.run import Candidate, Order, RunFolder
 from bot.report import influence
 from bot.report.comment import ReportFacts, render_comment, render_issue_outcome
@@ -198,7 +210,12 @@ def _publish_rerun(order: Order, runs: dict[int, Evaluation], verdict: Verdict, 
 
 def _report(order: Order, facts: ReportFacts, verdict: Verdict, number: int, head: str, tools: Publisher) -> None:
     """Sticky comment, exam status, and the approval anew: a changed verdict voids what was approved."""
-    speak(tools.github, number, REPORT, order.run_number, report_of(facts, number, head))
+    try:
+        needed = rule_at(tools.remote, default_branch(tools.remote)[1]).needed
+    except RefusedError:
+        # The approval's status says that it has mistakes.
+        needed = Rule().needed
+    speak(tools.github, number, REPORT, order.run_number, report_of(facts, number, head, needed))
     if order.kind != "optimize":
         tools.github.set_status(head, EXAM, *exam_status(verdict, assisted=order.assisted))
     approve(number, tools.github, tools.remote)

@@ -16,6 +16,7 @@ from bot.handlers.evidence import REPORT, Record
 from bot.verdict import decide
 
 _APPROVE = re.compile(r"`/approve ([0-9a-f]{16})`")
+_SEVERAL = re.compile(r"needs (\d{1,2}) approvals, each by `/approve ")
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,16 +43,16 @@ def facts_of(order: Order, runs: Mapping[int, Evaluation], agent_run: AgentRun |
     )
 
 
-def report_of(facts: ReportFacts, pull: int, head_sha: str) -> str:
-    """The report in Markdown, with the digest to approve."""
+def report_of(facts: ReportFacts, pull: int, head_sha: str, needed: int) -> str:
+    """The report in Markdown, with the digest to approve and how many must."""
     from bot.report.comment import render_comment  # noqa: PLC0415 - as above
 
     digest = evidence_digest(facts.evaluations[-1], facts.verdict, head_sha) if facts.verdict else None
-    return render_comment(facts.model_copy(update={"approval": digest, "pull": pull}))
+    return render_comment(facts.model_copy(update={"approval": digest, "needed": needed, "pull": pull}))
 
 
-def bring_up(pull: Pull, record: Record, comments: Sequence[Comment], github: GitHub) -> bool:
-    """Report the newest run on record; whether another was reported, or none.
+def bring_up(pull: Pull, record: Record, needed: int, comments: Sequence[Comment], github: GitHub) -> bool:
+    """Report the newest run on record, and that so many are `needed` to approve; whether that was not what was there.
 
     A run whose label was taken away while it published has the number of the one that followed, and other evidence.
 
@@ -60,16 +61,19 @@ def bring_up(pull: Pull, record: Record, comments: Sequence[Comment], github: Gi
     """
     found = sticky.find(comments, github.bot_login(), REPORT)
     newest = max(record.numbers)
-    if found is not None and found[1] >= newest and not _of_other_evidence(found[0], pull, record):
+    if found is not None and found[1] >= newest and not _asks_otherwise(found[0], pull, record, needed):
         return False
     facts = facts_of(record.newest, dict(zip(record.numbers, record.evaluations, strict=True)), record.agent_run)
-    speak(github, pull.number, REPORT, newest, report_of(facts, pull.number, pull.head_sha))
+    speak(github, pull.number, REPORT, newest, report_of(facts, pull.number, pull.head_sha, needed))
     return True
 
 
-def _of_other_evidence(comment: Comment, pull: Pull, record: Record) -> bool:
-    """Whether a report asks to approve what is not on record. Of a head that was pushed to it may: that is stale."""
+def _asks_otherwise(comment: Comment, pull: Pull, record: Record, needed: int) -> bool:
+    """Whether a report asks to approve what is not on record, or asks another number of people. Of a head that was
+    pushed to it may: that is stale."""
     named = _APPROVE.search(comment.body)
     if named is None or record.newest.head_sha not in (None, pull.head_sha):
         return False
-    return not record.evidence(pull.head_sha).digest.startswith(named[1])
+    several = _SEVERAL.search(comment.body)
+    asked = int(several[1]) if several else 1
+    return asked != needed or not record.evidence(pull.head_sha).digest.startswith(named[1])

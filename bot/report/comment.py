@@ -27,7 +27,8 @@ _COLUMN_LIMIT = 6
 class ReportFacts(Frozen):
     """All a report speaks of.
 
-    `evaluations`: the runs that `verdict` pools. `approval`: the digest a person must approve, None when nobody must.
+    `evaluations`: the runs that `verdict` pools. `approval`: the digest to approve, None when nobody must; `needed`: by
+    how many people.
     `previous`: the verdict before the newest run. `assisted`: people changed what the bot had opened. Without any
     candidate there are no evaluations and no verdict.
     """
@@ -37,6 +38,7 @@ class ReportFacts(Frozen):
     agent_run: AgentRun | None = None
     run_number: int = 1
     approval: str | None = None
+    needed: int = 1
     issue: int | None = None
     pull: int | None = None
     previous: Verdict | None = None

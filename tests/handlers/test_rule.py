@@ -24,6 +24,19 @@ def test_a_repository_may_ask_for_two_people_or_let_the_requester_approve(street
     assert street.statuses(number)[APPROVAL] == ("success", "approved by maintainer, reviewer, second")
 
 
+def test_the_report_says_how_many_must_approve_and_is_renewed_when_the_rule_changes(street: Street) -> None:
+    street.push("main", {FILE: "needed: 2\n"})
+    number = street.bots()
+    named = approve_digest(street, number)
+    assert f"needs 2 approvals, each by `/approve {named}` or an approving review" in street.town.said(number)[0]
+    street.push("main", {FILE: "needed: 3\n"})
+    looked(street, number)
+    assert f"needs 3 approvals, each by `/approve {named}`" in street.town.said(number)[0]
+    street.push("main", {FILE: "needed: 1\n"})
+    looked(street, number)
+    assert f"needs one approval: `/approve {named}` or an approving review" in street.town.said(number)[0]
+
+
 @pytest.mark.parametrize("text", ["needed: 0\n", "needed: many\n", "people: 2\n", "- 1\n", "needed: [\n", "\x00", ""])
 def test_a_rule_with_mistakes_lets_nothing_pass(street: Street, text: str) -> None:
     number = street.bots()

@@ -35,6 +35,17 @@ def first_line(text: str) -> str:
     return text.split("\n", 1)[0]
 
 
+@pytest.mark.parametrize(
+    ("needed", "said"),
+    [
+        (1, "needs one approval: `/approve 7c1e09ab7c1e09ab` or an approving review**"),
+        (3, "needs 3 approvals, each by `/approve 7c1e09ab7c1e09ab` or an approving review**"),
+    ],
+)
+def test_a_report_says_how_many_must_approve(needed: int, said: str):
+    assert first_line(render_comment(report_facts(approval=DIGEST, needed=needed))).endswith(said)
+
+
 def test_an_improved_candidate_as_the_reader_sees_it():
     tampered = refused(2, None, kind="tampered", reason="wrote into `weight`", counterexample=None, diagnosis=[])
     facts = report_facts(approval=DIGEST, issue=12, agent_run=agent_run(refused(1), tampered))
