@@ -11,7 +11,7 @@ from pydantic import AliasPath, BaseModel, BeforeValidator, ConfigDict, Field, S
 
 Permission = Literal["admin", "write", "read", "none"]
 StatusState = Literal["error", "failure", "pending", "success"]
-Reaction = Literal["+1", "-1", "confused", "eyes", "rocket"]
+Reaction = Literal["-1", "eyes"]
 
 BODY_LIMIT = 65_536
 """Characters of a comment, issue or pull-request body (research/bots.md 2.9); GitHub's own description says nothing."""

@@ -235,7 +235,11 @@ def help_text() -> str:
     """The table of commands, in Markdown."""
     pipe = r"\|"  # or it would end the cell
     rows = [f"| `{command.USAGE.replace('|', pipe)}` | {command.MEANING} |" for command in _CATALOGUE.values()]
-    note = "One command a comment, on the first line of its own paragraph. Only people with write access are followed."
+    note = (
+        "One command a comment, on the first line of its own paragraph. Only people with write access are followed: "
+        "each of their commands gets 👀 when it is taken, and what comes of it stands in a comment or in a status of "
+        "the head; whoever may not gets 👎 and no word."
+    )
     return "\n".join(["| command | what it does |", "|---|---|", *rows, "", note])
 
 

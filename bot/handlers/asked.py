@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from http import HTTPStatus
-from typing import Literal
 
 from bot.contract.load import LoadedContract, contract_names, load_contract
 from bot.contract.schema import Device
@@ -88,14 +87,8 @@ def admit(login: str, tools: Gate, act: str) -> None:
             raise NOT_A_WRITER.error(who=who, act=act)
 
 
-def answer(event: CommentCreated, tools: Gate, reaction: Literal["+1", "confused"], text: str) -> Passed:
-    """One reaction and one comment, however often the event is delivered."""
-    tools.github.react(event.comment_id, reaction)
-    return reply(event, tools, text)
-
-
 def reply(event: CommentCreated, tools: Gate, text: str) -> Passed:
-    """The comment alone, where the reaction came first."""
+    """One comment, however often the event is delivered."""
     sticky.upsert(tools.github, event.number, f"answer-{event.comment_id}", 0, text)
     return Passed("answered")
 

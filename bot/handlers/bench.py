@@ -74,7 +74,7 @@ def what_of(event: CommentCreated) -> str:
 
 
 def bench_status(event: CommentCreated, tools: Gate) -> Passed:
-    """Whether a run goes on, since when, how many began before it, and how long exams take; the reaction came first."""
+    """Whether a run goes on, since when, how many began before it, and how long exams take."""
     found = benches(tools.github)
     mine = bench_of(found, event.number, _workflow(event))
     if mine is None:
@@ -182,7 +182,7 @@ def withdrawn(number: int, why: str, tools: Gate) -> Passed:
 
 
 def _end(event: CommentCreated, named: int | None, tools: Gate) -> tuple[int, str]:
-    """End the run that goes on there, and acknowledge it; its id, and the run as Markdown.
+    """End the run that goes on there; its id, and the run as Markdown.
 
     `named`: the one that a status or comment there names, if any; to look through its lists takes a dozen requests.
     """
@@ -193,7 +193,6 @@ def _end(event: CommentCreated, named: int | None, tools: Gate) -> tuple[int, st
         if mine is None or not github.cancel_run(mine.run.id):
             raise NO_RUN.error(what=what_of(event))
         run, link = mine.run.id, mine.link
-    github.react(event.comment_id, "+1")
     return run, link
 
 

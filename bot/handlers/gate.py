@@ -1,12 +1,13 @@
 """The first job: who asked, for what, may they, is it already being done. No model, no device, no candidate code.
 
-It answers on GitHub and, when there is work, leaves an order in the run folder. Each command gets one reaction: a
-rocket when a run starts, thumbs up when it was done or answered, a puzzled face with the reason when it was refused,
-thumbs down alone for whoever may not, because an answer would let anybody make the bot write.
+It answers on GitHub and, when there is work, leaves an order in the run folder. Each command gets one reaction, before
+anything else is asked of GitHub: eyes, it was taken, and what comes of it stands in a comment or a status; thumbs down
+alone for whoever may not, because an answer would let anybody make the bot write.
 """
 
 from bot.errors import GitHubError
 from bot.github import sticky
+from bot.github.api import Reaction
 from bot.github.commands import (
     Approve,
     BenchStatus,
@@ -36,7 +37,7 @@ from bot.github.events import (
 )
 from bot.github.refusals import NOT_A_WRITER, RefusedError
 from bot.handlers.approve import approved
-from bot.handlers.asked import LABEL, NEEDS_INFO, Gate, Passed, admit, answer, mute
+from bot.handlers.asked import LABEL, NEEDS_INFO, Gate, Passed, admit, mute, reply
 from bot.handlers.bench import bench_status, cancel_bench, stop_run, withdrawn
 from bot.handlers.optimize import LACKING, go, optimize
 from bot.handlers.reconcile import reconcile_one
@@ -45,6 +46,9 @@ from bot.handlers.standing import look
 from bot.handlers.steer import steer
 
 __all__ = ["LABEL", "Gate", "Passed", "gate"]
+
+TAKEN: Reaction = "eyes"
+"""The reaction to every command of somebody who may send it."""
 
 
 def gate(event: Event, tools: Gate) -> Passed:
@@ -125,6 +129,7 @@ def _commented(event: CommentCreated, tools: Gate) -> Passed:
         return Passed("ignored: the other workflow answers")
     try:
         admit(event.author, tools, "send the command")
+        tools.github.react(event.comment_id, TAKEN)
         if isinstance(command, CommandProblem):
             raise command.refused
         return _reconciled(event, command, tools)
@@ -132,18 +137,17 @@ def _commented(event: CommentCreated, tools: Gate) -> Passed:
         if refused.code == NOT_A_WRITER.code:
             tools.github.react(event.comment_id, "-1")
         else:
-            answer(event, tools, "confused", str(refused))
+            reply(event, tools, str(refused))
         return Passed(f"refused: {refused.line}")
 
 
 def _reconciled(event: CommentCreated, command: Command, tools: Gate) -> Passed:
     """Follow the command; and what was abandoned here is said to be, for schedules are best effort."""
-    if isinstance(command, BenchStatus):
-        # Nothing refuses it, and what it asks for takes a dozen requests.
-        tools.github.react(event.comment_id, "+1")
+    asks = isinstance(command, BenchStatus)
+    if asks:
         reconcile_one(event.number, on_pull=event.on_pull, github=tools.github, now=tools.now)
     passed = _followed(event, command, tools)
-    if not passed.go and not isinstance(command, BenchStatus):
+    if not passed.go and not asks:
         reconcile_one(event.number, on_pull=event.on_pull, github=tools.github, now=tools.now)
     return passed
 
@@ -151,7 +155,7 @@ def _reconciled(event: CommentCreated, command: Command, tools: Gate) -> Passed:
 def _followed(event: CommentCreated, command: Command, tools: Gate) -> Passed:
     match command:
         case Help():
-            return answer(event, tools, "+1", help_text())
+            return reply(event, tools, help_text())
         case Approve():
             return approved(event, command, tools)
         case RerunBench():

@@ -115,10 +115,7 @@ def go(event: CommentCreated, tools: Gate) -> Passed:
     if not request_digest(issue.title, issue.body).startswith(read[1]):
         raise EDITED.error()
     again = _Asked(event.repo, event.number, issue.title, issue.body, asked[1], event.key, let_go_by=event.author)
-    passed = _begin(again, comments, tools)
-    if passed.go:
-        github.react(event.comment_id, "rocket")
-    return passed
+    return _begin(again, comments, tools)
 
 
 def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:

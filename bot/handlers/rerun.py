@@ -164,8 +164,6 @@ def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Re
     github, folder = tools.github, tools.folder
     base = record.order.base_sha if record is not None and order.against == "report" else order.base_sha
     incumbents = incumbents_at(tools.remote, base, order.contract, order.device)
-    # Twice is once, so that whoever asked need not wait for the claim.
-    github.react(event.comment_id, "rocket")
     if not github.claim(tools.claim_of(event.number, event.key), order.base_sha):
         return Passed("ignored: this event has been handled")
     folder.write_order(order.model_copy(update={"workflow_run": tools.run}))

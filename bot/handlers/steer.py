@@ -43,8 +43,6 @@ def steer(event: CommentCreated, command: Hint | Focus | SetBudget, tools: Gate)
     loaded = contract_of(tools.project, request_of(github.issue(event.number).body, tools.project).contract)
     if isinstance(command, Focus):
         check_workload(loaded, command.workload, tools.device)
-    # Nothing refuses it from here on, and to see what goes on takes a dozen requests.
-    github.react(event.comment_id, "+1")
     going = bench_of(benches(github), event.number, "optimize")
     if going is None:
         text = (

@@ -77,7 +77,9 @@ class Run:
         match self.event:
             case "issues" if self.payload["action"] == "labeled":
                 return "optimize"
-            case "issue_comment" if self.payload["comment"]["body"] == "/go":
+            case "issue_comment" if (
+                self.payload["comment"]["body"] == "/go" and "pull_request" not in self.payload["issue"]
+            ):
                 return "optimize"
             case "workflow_run":
                 return "approval"

@@ -117,7 +117,7 @@ class Street:
         passed, run = self.town.comment(number, text, login)
         assert not passed.go
         assert not run.path.exists()
-        assert self.reactions(number) == ["confused"]
+        assert self.reactions(number) == ["eyes"]
         said = self.town.said(number)
         assert len(said) == before + 2
         found = re.match(r"`(E_[A-Z_]+)`: \S.*\. \S", said[-1], re.DOTALL)
@@ -130,7 +130,7 @@ class Street:
         passed, run = self.town.comment(number, text)
         assert passed == Passed("answered")
         assert not run.path.exists()
-        assert self.reactions(number) == ["+1"]
+        assert self.reactions(number) == ["eyes"]
         return self.town.said(number)[-1]
 
     def reactions(self, number: int) -> list[str]:

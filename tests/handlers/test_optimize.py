@@ -134,7 +134,7 @@ def test_little_headroom_waits_for_go(street: Street) -> None:
     assert street.refused(issue, "/focus nowhere") == "E_UNKNOWN_WORKLOAD"
     passed, run = town.comment(issue, "/go", "reviewer")
     assert passed.go
-    assert street.reactions(issue) == ["rocket"]
+    assert street.reactions(issue) == ["eyes"]
     order = run.order()
     assert (order.requester, order.authors) == ("maintainer", ["reviewer"]), "neither may approve what comes of it"
     assert said(street, issue).startswith("Working on `center` for @maintainer")

@@ -1,12 +1,30 @@
 """How many requests of GitHub's interface an answer costs: a rate limit is shared by all that a repository runs."""
 
+import re
 from collections.abc import Iterator
 from functools import partial
+from typing import get_args
 
 import pytest
 
+from bot.github.commands import (
+    Approve,
+    BenchStatus,
+    CancelBench,
+    Command,
+    Focus,
+    Go,
+    Help,
+    Hint,
+    RerunBench,
+    SetBudget,
+    StopRun,
+    Verify,
+)
+from bot.handlers.demo import BOT
 from tests.github.flaky import Request
 from tests.handlers.interleaved import City, Run, city
+from tests.verify.conftest import HONEST
 
 ACKNOWLEDGED = 6
 RERUN = 25
@@ -18,6 +36,20 @@ def place() -> Iterator[City]:
     with city() as place:
         place.open_issue()
         asks(place, "maintainer", "issues/1/labels", labels=["optimize"])
+        yield place
+
+
+@pytest.fixture(scope="module")
+def persons() -> Iterator[City]:
+    """A city with a person's pull request of one kernel as well, which the tests share."""
+    with city() as place:
+        place.open_issue()
+        asks(place, "maintainer", "issues/1/labels", labels=["optimize"])
+        place.push("faster", {"kernels/center/torch_y.py": HONEST}, "main")
+        place.acts(
+            lambda: place.person("maintainer").post("pulls", title="Faster", head="faster", base="main", body="")
+        )
+        place.drain()
         yield place
 
 
@@ -48,11 +80,38 @@ def test_a_label_is_answered_soon(place: City) -> None:
     assert "E_NOT_A_WRITER" in again.why
 
 
-@pytest.mark.parametrize(
-    "text", ["/rerun-bench", "/bench-status", "/help", "/nonsense", "/rerun-bench n=99", "/focus center"]
-)
-def test_a_command_is_answered_soon(place: City, text: str) -> None:
-    assert until_answered(asks(place, "maintainer", "issues/2/comments", body=text)) <= ACKNOWLEDGED
+SENT: dict[type[Command], str] = {
+    RerunBench: "/rerun-bench",
+    CancelBench: "/cancel-bench",
+    BenchStatus: "/bench-status",
+    Verify: "/verify",
+    Approve: "/approve 0123456789abcdef",
+    Go: "/go",
+    Hint: "/hint Keep it in registers.",
+    Focus: "/focus nowhere",
+    SetBudget: "/budget turns=3",
+    StopRun: "/stop",
+    Help: "/help",
+}
+
+
+@pytest.mark.parametrize("text", [*SENT.values(), "/nonsense", "/rerun-bench n=99"])
+def test_a_command_is_taken_by_the_second_request_wherever_it_is_sent(persons: City, text: str) -> None:
+    """On an issue, on the bot's pull request and on a person's, whether followed or refused: the same sign, once."""
+    assert set(SENT) == set(get_args(Command))
+    for number in (1, 2, 3):
+        run = asks(persons, "maintainer", f"issues/{number}/comments", body=text)
+        assert (requests(run)[1].method, until_answered(run)) == ("POST", 2), run.why
+        (asked,) = (c for c in persons.state.comments(number) if c.body == text)
+        assert [(each.content, each.user.login) for each in asked.reactions] == [("eyes", BOT)]
+
+
+def test_an_approval_that_counts_is_taken_as_soon(place: City) -> None:
+    named = re.search(r"`(/approve [0-9a-f]{16})`", place.state.comments(2)[0].body)
+    assert named is not None
+    run = asks(place, "reviewer", "issues/2/comments", body=named[1])
+    assert run.why == "approved by reviewer"
+    assert until_answered(run) <= ACKNOWLEDGED
 
 
 @pytest.mark.parametrize(
