@@ -65,6 +65,7 @@ def setup(  # noqa: PLR0913 - options of the command line
     """
     from bot.github.settings import connect_settings  # noqa: PLC0415
     from bot.handlers import setup as handle  # noqa: PLC0415
+    from bot.handlers.tokens import token_kind  # noqa: PLC0415
 
     options = {
         "PROCTOR_RUNNER": runner,
@@ -90,7 +91,7 @@ def setup(  # noqa: PLR0913 - options of the command line
         _tell(f"DENIED {each}" for each in failed)
         denied += failed
     if denied:
-        _tell([f"the token is {handle.token_kind(token)}"])
+        _tell([f"the token is {token_kind(token)}"])
     raise typer.Exit(1 if denied or plan.faults else 0)
 
 

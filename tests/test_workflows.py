@@ -61,15 +61,41 @@ def test_every_step_of_ours_is_one_proctor_command(name: str) -> None:
 
 
 def test_who_holds_what() -> None:
-    """The device job has no right and no secret; the agent job has the model key and no right; no other has a key."""
+    """The device job has no right and no secret; the agent job has the model key, which no other has, and no right."""
     for name in ("optimize", "commands", "verify", "reconcile", "approval"):
         for job_name, job in load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"].items():
-            held = str([step.get("env", {}) for step in steps(job)])
             assert "secrets" not in job, "what a called workflow gets is named, never inherited"
             if job_name in {"agent", "verify", "exam"}:
                 assert job["permissions"] == {}
-                assert "token" not in held
-            assert ("secrets." in held) == (job_name == "agent")
+                assert "token" not in str(job)
+                assert "PROCTOR_APP" not in str(job)
+            assert ("secrets." in str([step.get("env", {}) for step in steps(job)])) == (job_name == "agent")
+
+
+APP_TOKEN = "actions/create-github-app-token@"
+
+
+def test_each_job_that_talks_to_github_does_so_as_the_app_where_there_is_one_and_with_its_own_rights_at_most() -> None:
+    talking = 0
+    for path in WORKFLOWS:
+        for name, job in load(path)["jobs"].items():
+            told = [step for step in steps(job) if "GITHUB_TOKEN" in step.get("env", {})]
+            app = [step for step in steps(job) if step.get("uses", "").startswith(APP_TOKEN)]
+            assert len(told) == len(app) <= 1, f"{path.stem}.{name}"
+            if not told:
+                assert job.get("environment") in (None, "proctor-agent")
+                continue
+            talking += 1
+            assert steps(job).index(app[0]) + 1 == steps(job).index(told[0]), "nothing of ours runs between the two"
+            assert told[0]["env"]["GITHUB_TOKEN"] == "${{ steps.app.outputs.token || github.token }}"
+            assert (app[0]["id"], app[0]["if"]) == ("app", "vars.PROCTOR_APP_ID != ''")
+            given = dict(app[0]["with"])
+            assert given.pop("client-id") == "${{ vars.PROCTOR_APP_ID }}"
+            assert given.pop("private-key") == "${{ secrets.PROCTOR_APP_KEY }}"
+            # Whose installation, and which repository: as the action takes it by itself, this one alone.
+            assert given == {f"permission-{right}": level for right, level in job["permissions"].items()}
+            assert job["environment"] == "${{ vars.PROCTOR_APP_ID && 'proctor-bot' || '' }}"
+    assert talking == 6
 
 
 def test_only_these_events_start_something() -> None:

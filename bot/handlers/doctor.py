@@ -13,6 +13,7 @@ from bot.handlers import install, setup
 from bot.handlers.checks import Check
 from bot.handlers.lock import Lock, is_source
 from bot.handlers.rule import FILE, parse_rule
+from bot.handlers.tokens import token_kind
 from bot.sanitize import plain_line
 
 KEY = "ANTHROPIC_API_KEY"
@@ -36,7 +37,7 @@ def look_at_checkout(root: Path) -> Iterator[Check]:
 
 def look_at_github(connect: Callable[[], Settings], token: str) -> Iterator[Check]:
     """Settings on GitHub: the token's rights, then what `proctor setup` would change."""
-    yield Check("note", "token", setup.token_kind(token))
+    yield Check("note", "token", token_kind(token))
     try:
         settings = connect()
         plan = setup.make_plan(settings, setup.Wanted())
@@ -55,6 +56,7 @@ def look_at_github(connect: Callable[[], Settings], token: str) -> Iterator[Chec
         remedy = f"an administrator: give the token {denied.needs}, or run `proctor doctor` with one that has it"
         yield Check("unseen", denied.what, denied.said, remedy)
     yield from _key(settings)
+    yield from _app(settings)
     for note in plan.notes:
         yield Check("note", note)
 
@@ -72,6 +74,23 @@ def _key(settings: Settings) -> Iterator[Check]:
     else:
         remedy = f"an administrator: `gh secret set {KEY} --env {setup.ENVIRONMENT}`"
         yield Check("mend", f"no secret {KEY}", "needed by the agent; reruns and approvals do without", remedy)
+
+
+def _app(settings: Settings) -> Iterator[Check]:
+    """As whom the bot works; what of an App is missing that is named, the plan says."""
+    try:
+        variables = {variable.name: variable.value for variable in settings.variables()}
+        secrets = settings.secret_names(setup.BOT_ENVIRONMENT)
+    except GitHubError:
+        # That the one or the other cannot be seen has been said.
+        return
+    named, login = variables.get(setup.APP_ID), variables.get(setup.BOT_LOGIN)
+    if not named:
+        yield Check("note", "the bot is github-actions[bot], by GITHUB_TOKEN", "what a GitHub App adds: SECURITY.md")
+        for fault in setup.app_faults(variables, secrets):
+            yield Check("mend", fault.what, fault.why, f"an administrator: {fault.remedy}")
+    elif login and setup.APP_KEY in secrets:
+        yield Check("well", f"the bot is {plain_line(login, 60)}, by the App {plain_line(named, 40)}")
 
 
 def repository_of(root: Path) -> str | None:

@@ -6,7 +6,7 @@ permission that is missing and what it is needed for; the rest is done all the s
 
 import contextlib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -15,13 +15,23 @@ from typing_extensions import override
 
 from bot.errors import GitHubError
 from bot.evaluation import SHARDS
-from bot.github.settings import Facts, Rule, Ruleset, Settings
+from bot.github.settings import Facts, Rule, Ruleset, Runner, Settings
 from bot.handlers.asked import LABEL, NEEDS_INFO
 from bot.handlers.evidence import APPROVAL, EXAM
 from bot.sanitize import plain_line
 
 ENVIRONMENT = "proctor-agent"
 """Named in optimize.yml: it holds the model's key, for the default branch alone."""
+BOT_ENVIRONMENT = "proctor-bot"
+"""Named in the workflows where the bot is a GitHub App: it holds the App's key, for the default branch alone."""
+ENVIRONMENTS: Mapping[str, str] = {
+    ENVIRONMENT: "keep the model's key to the default branch",
+    BOT_ENVIRONMENT: "keep the App's key, where there is an App, to the default branch",
+}
+"""What each is needed for: any branch's workflow reads a secret of the repository itself."""
+
+APP_ID, APP_KEY, BOT_LOGIN = "PROCTOR_APP_ID", "PROCTOR_APP_KEY", "PROCTOR_BOT_LOGIN"
+"""The App as which the bot works, its private key (a secret), and its login."""
 
 RULESET = "proctor"
 KERNELS_RULESET = "proctor-kernels"
@@ -31,7 +41,11 @@ ACTIONS_APP = 15368
 ADMINISTRATOR = {"actor_id": 5, "actor_type": "RepositoryRole"}
 """Repository administrators: https://docs.github.com/en/rest/repos/rules"""
 
-DEFAULTS: Mapping[str, str] = {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER": "b200", "PROCTOR_DEVICE": "cuda"}
+DEFAULTS: Mapping[str, str] = {
+    "PROCTOR_RUNNER": "b200",
+    "PROCTOR_AGENT_RUNNER": "b200-agent",
+    "PROCTOR_DEVICE": "cuda",
+}
 """Variables that are set where they are missing, to what the workflows take without them."""
 
 SHARED = "PROCTOR_SHARDS"
@@ -45,28 +59,6 @@ LABELS: Mapping[str, tuple[str, str]] = {
 """Colour and description."""
 
 _DENIED = frozenset({HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND})
-
-TOKENS: Mapping[str, str] = {
-    "ghp_": (
-        "a classic personal token: it may do what its owner may, with the scope `repo`; variables, rulesets and "
-        "environments need an owner who administers the repository"
-    ),
-    "gho_": (
-        "a token of `gh auth login`: it may do what its owner may, with the scope `repo`; variables, rulesets and "
-        "environments need an owner who administers the repository"
-    ),
-    "github_pat_": (
-        "a fine-grained personal token: it needs Issues, Variables and Administration (all: write) and Actions (read) "
-        "for this repository, and an owner who administers it"
-    ),
-    "ghu_": "a token of somebody through a GitHub App: it may do what both of them may",
-    "ghs_": (
-        "a GitHub App's installation token, or a workflow's GITHUB_TOKEN: an App with Issues, Variables and "
-        "Administration (all: write) can do everything here; GITHUB_TOKEN can make labels (`issues: write`) and read "
-        "rulesets, and can never be given Variables or Administration"
-    ),
-}
-"""What each kind of token can do here, by how it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +130,6 @@ class Plan:
             self.denied.append(Denied(what, why, needs, str(error)))
 
 
-def token_kind(token: str) -> str:
-    """What a token of this kind can do, by how it begins."""
-    return next((text for start, text in TOKENS.items() if token.startswith(start)), "a token of a kind we do not know")
-
-
 def make_plan(settings: Settings, wanted: Wanted) -> Plan:
     """Compare the repository with what Proctor needs.
 
@@ -153,14 +140,20 @@ def make_plan(settings: Settings, wanted: Wanted) -> Plan:
     plan = Plan(facts.full_name)
     with plan.looking("labels", "start the agent by a label", "Issues: read"):
         _labels(plan, settings)
+    variables: Mapping[str, str] = {}
     with plan.looking("variables", "choose runners, device and model", "Variables: read"):
-        _variables(plan, settings, wanted)
+        variables = _variables(plan, settings, wanted)
+    if variables.get(APP_ID):
+        with plan.looking("the App's key", "let the bot be a GitHub App", "Secrets: read and Environments: read"):
+            plan.faults += app_faults(variables, settings.secret_names(BOT_ENVIRONMENT))
     with plan.looking("what workflows may do", "let the bot open pull requests", "Administration: read"):
         _workflows(plan, settings)
-    with plan.looking("the environment", "keep the model's key to the default branch", "Actions: read"):
-        _environment(plan, settings, facts)
+    for name, why in ENVIRONMENTS.items():
+        with plan.looking(f"the environment `{name}`", why, "Actions: read"):
+            _environment(plan, settings, facts, name)
     with plan.looking("rulesets", "let nothing in without exam and approval", "Metadata: read"):
         _ruleset(plan, settings, facts, wanted)
+        _others(plan, settings, facts, variables.get(APP_ID, ""))
         _kernels(plan, settings, facts, wanted)
     return plan
 
@@ -198,14 +191,40 @@ def _labels(plan: Plan, settings: Settings) -> None:
         plan.changes.append(Change(f"create the label `{name}`", "start the agent by a label", "Issues: write", create))
 
 
-def _variables(plan: Plan, settings: Settings, wanted: Wanted) -> None:
+def app_faults(variables: Mapping[str, str], secrets: Collection[str]) -> Iterator[Fault]:
+    """What is missing of a GitHub App that the bot is to be; nothing where it is none."""
+    named, key = bool(variables.get(APP_ID)), APP_KEY in secrets
+    if named and not key:
+        yield Fault(
+            f"{APP_ID} is set, and there is no secret {APP_KEY}",
+            "each job that talks to GitHub fails before it begins",
+            f"`gh secret set {APP_KEY} --env {BOT_ENVIRONMENT} < KEY.pem`, or `gh variable delete {APP_ID}`",
+        )
+    if key and not named:
+        yield Fault(
+            f"there is a secret {APP_KEY}, and {APP_ID} is not set",
+            "the workflows use GITHUB_TOKEN as if there were no App",
+            f"`gh variable set {APP_ID} --body ID`, or `gh secret delete {APP_KEY} --env {BOT_ENVIRONMENT}`",
+        )
+    if named and not variables.get(BOT_LOGIN):
+        yield Fault(
+            f"{APP_ID} is set, and {BOT_LOGIN} is not",
+            "the bot would not know its own comments and pull requests, and write each anew",
+            "`proctor setup --bot-login SLUG[bot]`",
+        )
+
+
+def _variables(plan: Plan, settings: Settings, wanted: Wanted) -> Mapping[str, str]:
+    """What to set, and all as they are then."""
     there = {variable.name: variable.value for variable in settings.variables()}
     asked = {**DEFAULTS, **there, **wanted.variables}
     if not _are_shards(asked.get(SHARED, "1")):
         told = plain_line(asked.pop(SHARED), 40)
         plan.faults.append(Fault(f"{SHARED} is {told}", f"it must be a number from 1 to {SHARDS}", SHARE))
-    with plan.looking("runners", f"compare {SHARED} with them", "Administration: read"):
-        _runners(plan, settings, int(asked.get(SHARED, "1")), asked["PROCTOR_RUNNER"])
+    with plan.looking("runners", "compare the labels with them", "Administration: read"):
+        runners = settings.runners()
+        _runners(plan, runners, int(asked.get(SHARED, "1")), asked["PROCTOR_RUNNER"])
+        _agents(plan, runners, asked["PROCTOR_AGENT_RUNNER"])
     for name, value in asked.items():
         if not name.startswith("PROCTOR_"):
             continue
@@ -218,17 +237,28 @@ def _variables(plan: Plan, settings: Settings, wanted: Wanted) -> None:
 
         what = f"set the variable {name} to {value}" + (f" (it is {there[name]})" if name in there else "")
         plan.changes.append(Change(what, "choose runners, device and model", "Variables: write", put))
+    return asked
 
 
 def _are_shards(value: str) -> bool:
     return re.fullmatch("[1-9][0-9]?", value, re.ASCII) is not None and int(value) <= SHARDS
 
 
-def _runners(plan: Plan, settings: Settings, shards: int, label: str) -> None:
+def _agents(plan: Plan, runners: Sequence[Runner], label: str) -> None:
+    """Whether agents have a runner, where the repository has any of its own."""
+    if runners and not any(runner.carries(label) for runner in runners):
+        plan.notes.append(
+            f"no runner of the repository's own carries the label {plain_line(label, 40)}, at which an agent waits; "
+            "those of its organisation are not listed here. Give it to a second runner on the machine of the exams, or "
+            "name another with `proctor setup --agent-runner LABEL`"
+        )
+
+
+def _runners(plan: Plan, runners: Sequence[Runner], shards: int, label: str) -> None:
     """Whether as many runners carry the label as an exam has parts; with one part it waits for any."""
     if shards == 1:
         return
-    there, label = sum(runner.carries(label) for runner in settings.runners()), plain_line(label, 40)
+    there, label = sum(runner.carries(label) for runner in runners), plain_line(label, 40)
     if not there:
         plan.notes.append(
             f"{SHARED} is {shards}, and no runner of the repository's own carries the label {label}: those of its "
@@ -257,27 +287,27 @@ def _workflows(plan: Plan, settings: Settings) -> None:
     )
 
 
-def _environment(plan: Plan, settings: Settings, facts: Facts) -> None:
-    found = settings.environment(ENVIRONMENT)
+def _environment(plan: Plan, settings: Settings, facts: Facts, name: str) -> None:
+    found = settings.environment(name)
     policy = found.deployment_branch_policy if found else None
     named = policy is not None and policy.custom_branch_policies
-    branches = settings.environment_branches(ENVIRONMENT) if named else []
+    branches = settings.environment_branches(name) if named else []
     if policy is not None and policy.protected_branches:
-        plan.right.append(f"environment `{ENVIRONMENT}`, for protected branches")
+        plan.right.append(f"environment `{name}`, for protected branches")
         return
     if facts.default_branch in branches:
-        plan.right.append(f"environment `{ENVIRONMENT}`, for {', '.join(branches)}")
+        plan.right.append(f"environment `{name}`, for {', '.join(branches)}")
         return
 
     def put() -> None:
         if not named:
-            settings.put_environment(ENVIRONMENT)
-        settings.add_environment_branch(ENVIRONMENT, facts.default_branch)
+            settings.put_environment(name)
+        settings.add_environment_branch(name, facts.default_branch)
 
     plan.changes.append(
         Change(
-            f"{'open' if named else 'make'} the environment `{ENVIRONMENT}` for the branch {facts.default_branch}",
-            "keep the model's key to the default branch",
+            f"{'open' if named else 'make'} the environment `{name}` for the branch {facts.default_branch}",
+            ENVIRONMENTS[name],
             "Administration: write",
             put,
         )
@@ -313,6 +343,17 @@ def _ruleset(plan: Plan, settings: Settings, facts: Facts, wanted: Wanted) -> No
             lambda: settings.put_ruleset(document, there.id if there else None),
         )
     )
+
+
+def _others(plan: Plan, settings: Settings, facts: Facts, app: str) -> None:
+    """Whether the required statuses count from another App than the one as which the bot sets them."""
+    checks = [check for rule in settings.branch_rules(facts.default_branch) for check in rule.checks]
+    named = {c.integration_id for c in checks if c.context in (EXAM, APPROVAL) and c.integration_id is not None}
+    if app.isdecimal() and named - {int(app)}:
+        what = f"{APP_ID} is {plain_line(app, 20)}, and the required statuses count from {min(named - {int(app)})}"
+        plan.faults.append(
+            Fault(what, "what the bot says of an exam counts for nothing", "`proctor setup --app-id ID`")
+        )
 
 
 def ruleset_document(app: int | None, there: Ruleset | None = None) -> dict[str, Any]:

@@ -119,6 +119,12 @@ def test_settings_on_github_are_looked_at_and_never_changed(tmp_path: Path):
         assert few.what == "PROCTOR_SHARDS is 2, and of the repository's own runners 1 carry the label b200"
         state.settings.runners["two"] = ["b200"]
         assert exit_code(look("ghp_alice")) == 0
+        state.settings.secrets["proctor-bot"] = ["PROCTOR_APP_KEY"]
+        (half,) = [check for check in look("ghp_alice") if check.state == "mend"]
+        assert half.what == "there is a secret PROCTOR_APP_KEY, and PROCTOR_APP_ID is not set"
+        state.settings.variables |= {"PROCTOR_APP_ID": "77", "PROCTOR_BOT_LOGIN": "kernels[bot]"}
+        assert "the bot is kernels[bot], by the App 77" in [check.what for check in look("ghp_alice")]
+        assert exit_code(look("ghp_alice")) == 0
         seen = look("ghs_actions")
         assert exit_code(seen) == 2
         assert {check.what for check in seen if check.state == "unseen"} == {

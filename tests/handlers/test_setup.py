@@ -12,7 +12,19 @@ from bot.forge.state import ForgeState
 from bot.github.settings import connect_settings
 from bot.handlers import setup
 from bot.handlers.doctor import KEY
-from bot.handlers.setup import ENVIRONMENT, RULESET, Plan, Wanted, carry_out, make_plan
+from bot.handlers.setup import (
+    APP_ID,
+    APP_KEY,
+    BOT_ENVIRONMENT,
+    BOT_LOGIN,
+    ENVIRONMENT,
+    RULESET,
+    Plan,
+    Wanted,
+    carry_out,
+    make_plan,
+)
+from bot.handlers.tokens import token_kind
 from tests.github.flaky import Line, line_to
 from tests.github.test_client import first_commit
 
@@ -50,12 +62,16 @@ def done(plan: Plan) -> list[str]:
 def test_an_administrator_sets_everything_up_once(line: Line, state: ForgeState):
     plan = plan_of(line)
     assert state.settings.writes == 0, "a plan is made by reading"
-    assert len(plan.changes) == 8
-    assert len(done(plan)) == 8
+    assert len(plan.changes) == 9
+    assert len(done(plan)) == 9
     settings = state.settings
     assert [label.name for label in state.labels()] == ["optimize", "needs-info"]
-    assert settings.variables == {"PROCTOR_RUNNER": "b200", "PROCTOR_AGENT_RUNNER": "b200", "PROCTOR_DEVICE": "cuda"}
-    assert settings.branch_policies == {ENVIRONMENT: ["main"]}
+    assert settings.variables == {
+        "PROCTOR_RUNNER": "b200",
+        "PROCTOR_AGENT_RUNNER": "b200-agent",
+        "PROCTOR_DEVICE": "cuda",
+    }
+    assert settings.branch_policies == {ENVIRONMENT: ["main"], BOT_ENVIRONMENT: ["main"]}
     assert settings.workflow_rights["can_approve_pull_request_reviews"] is True
     (ruleset,) = settings.rulesets.values()
     checks = next(rule for rule in ruleset["rules"] if rule["type"] == "required_status_checks")["parameters"]
@@ -66,7 +82,7 @@ def test_an_administrator_sets_everything_up_once(line: Line, state: ForgeState)
     assert "  nothing to do" in setup.told(again)
     assert done(again) == []
     assert settings.writes == writes
-    assert line.sent("PUT") == 2
+    assert line.sent("PUT") == 3
 
 
 def test_what_is_asked_for_is_set_and_what_people_set_stays(line: Line, state: ForgeState):
@@ -75,7 +91,7 @@ def test_what_is_asked_for_is_set_and_what_people_set_stays(line: Line, state: F
     assert state.settings.variables == {
         "PROCTOR_DEVICE": "cpu",
         "PROCTOR_RUNNER": "h200",
-        "PROCTOR_AGENT_RUNNER": "b200",
+        "PROCTOR_AGENT_RUNNER": "b200-agent",
         "PROCTOR_MODEL": "anthropic:x",
         "OTHER": "x",
     }
@@ -118,11 +134,11 @@ def test_a_workflow_token_does_what_it_can_and_the_rest_is_named(line: Line, sta
     said: list[str] = []
     failed = carry_out(plan, said.append)
     assert said == ["done: create the label `optimize`", "done: create the label `needs-info`"]
-    assert [denied.needs.partition(" (")[0] for denied in failed] == ["Administration: write"] * 2
+    assert [denied.needs.partition(" (")[0] for denied in failed] == ["Administration: write"] * 3
     for text in [str(each) for each in [*plan.denied, *failed]]:
         assert "An administrator must act" in text
         assert "needed to" in text
-    assert "GITHUB_TOKEN can make labels" in setup.token_kind("ghs_actions")
+    assert "GITHUB_TOKEN can make labels" in token_kind("ghs_actions")
     assert state.settings.rulesets == {}
 
 
@@ -199,19 +215,65 @@ def test_what_is_no_number_of_shards_is_wrong_and_no_other_setting_suffers(line:
     assert plan_of(line).faults == []
 
 
-def test_runners_are_asked_for_only_where_it_matters(line: Line, state: ForgeState):
-    for value, asked in (("1", 0), ("2", 1)):
-        state.settings.variables[SHARDS] = value
-        line.requests.clear()
-        plan_of(line)
-        assert sum("/actions/runners" in request.path for request in line.requests) == asked
+def test_agents_without_a_runner_are_a_note(line: Line, state: ForgeState):
+    def notes() -> list[str]:
+        return [note for note in plan_of(line).notes if "at which an agent waits" in note]
+
+    assert notes() == [], "all of them may be the organisation's"
+    state.settings.runners = {"exams": ["b200"]}
+    (note,) = notes()
+    assert note.startswith("no runner of the repository's own carries the label b200-agent")
+    assert "`proctor setup --agent-runner LABEL`" in note
+    state.settings.runners["agents"] = ["self-hosted", "B200-agent"]
+    assert notes() == []
+    state.settings.variables["PROCTOR_AGENT_RUNNER"] = "b200"
+    assert notes() == [], "one runner may do both"
+
+
+@pytest.mark.parametrize(
+    ("variables", "secrets", "said"),
+    [
+        ({}, [], []),
+        ({"PROCTOR_APP_ID": "77", "PROCTOR_BOT_LOGIN": "kernels[bot]"}, ["PROCTOR_APP_KEY"], []),
+        (
+            {"PROCTOR_APP_ID": "77", "PROCTOR_BOT_LOGIN": "kernels[bot]"},
+            [KEY],
+            ["PROCTOR_APP_ID is set, and there is no secret PROCTOR_APP_KEY"],
+        ),
+        ({}, ["PROCTOR_APP_KEY"], ["there is a secret PROCTOR_APP_KEY, and PROCTOR_APP_ID is not set"]),
+        (
+            {"PROCTOR_APP_ID": ""},
+            ["PROCTOR_APP_KEY"],
+            ["there is a secret PROCTOR_APP_KEY, and PROCTOR_APP_ID is not set"],
+        ),
+        ({"PROCTOR_APP_ID": "77"}, ["PROCTOR_APP_KEY"], ["PROCTOR_APP_ID is set, and PROCTOR_BOT_LOGIN is not"]),
+    ],
+)
+def test_half_an_app_is_wrong(variables: dict[str, str], secrets: list[str], said: list[str]):
+    assert [fault.what for fault in setup.app_faults(variables, secrets)] == said
+
+
+def test_setup_looks_at_the_apps_key_where_an_app_is_named(line: Line, state: ForgeState):
+    state.settings.secrets[BOT_ENVIRONMENT] = ["PROCTOR_APP_KEY"]
+    done(plan_of(line, wanted=Wanted(variables={"PROCTOR_BOT_LOGIN": "kernels[bot]"}, app=15368)))
+    assert plan_of(line).faults == []
+    state.settings.variables["PROCTOR_APP_ID"] = "77"
+    (other,) = plan_of(line).faults
+    assert other.what == "PROCTOR_APP_ID is 77, and the required statuses count from 15368"
+    done(plan_of(line, wanted=Wanted(app=77)))
+    assert plan_of(line).faults == []
+    state.settings.secrets.clear()
+    assert [fault.remedy.partition(" <")[0] for fault in plan_of(line).faults] == [
+        "`gh secret set PROCTOR_APP_KEY --env proctor-bot"
+    ]
+    assert "the App's key" in {denied.what for denied in plan_of(line, "ghp_rachel").denied}
 
 
 def test_who_may_not_see_runners_is_told_so(line: Line, state: ForgeState):
     state.settings.variables[SHARDS] = "2"
     denied = {each.what: each for each in plan_of(line, "ghp_rachel").denied}
     assert denied["runners"].needs == "Administration: read"
-    assert denied["runners"].why == f"compare {SHARDS} with them"
+    assert denied["runners"].why == "compare the labels with them"
 
 
 def test_kernels_are_kept_to_an_app_where_github_can(line: Line, state: ForgeState):
@@ -231,5 +293,8 @@ def test_defaults_are_what_the_workflows_take_without_them():
         assert f"vars.{name} || '{value}'" in text
     optimize = parse_yaml((ROOT / ".github" / "workflows" / "optimize.yml").read_text(encoding="utf-8"), "optimize")
     assert optimize["jobs"]["agent"]["environment"] == ENVIRONMENT
+    assert optimize["jobs"]["gate"]["environment"] == f"${{{{ vars.{APP_ID} && '{BOT_ENVIRONMENT}' || '' }}}}"
+    assert f"secrets.{APP_KEY}" in text
+    assert f"vars.{BOT_LOGIN} ||" in text
     assert RULESET == "proctor"
     assert f"secrets.{KEY}" in text
