@@ -264,6 +264,7 @@ class Cell(Frozen):
     it is in every time here. `floor_ns` is the longer of `moving_ns` and `computing_ns`, the least times for its bytes
     and its operations; only operations go with the clock. `host_bound`: on a GPU, whose calls needed their process in
     their midst, so that its waking and its launches are in their times. `clocks_mhz`: its SM clock after each round.
+    `replay_ns`, `baseline_replay_ns`: of a launch-bound cell, a call as a replayed graph, as their processes say.
     """
 
     workload: str
@@ -279,6 +280,8 @@ class Cell(Frozen):
     overhead_ns: Nanoseconds = 0
     host_bound: list[Literal["candidate", "baseline"]] = []
     clocks_mhz: list[Annotated[int, Field(ge=0)]] = []
+    replay_ns: Nanoseconds | None = None
+    baseline_replay_ns: Nanoseconds | None = None
     state: Literal["resolved", "unresolved", "invalid"] = "resolved"
     note: str = ""
 
@@ -483,6 +486,8 @@ _ADDED = frozenset(
         "memory_mhz",
         "ceilings_sm_mhz",
         "clocks_mhz",
+        "replay_ns",
+        "baseline_replay_ns",
         "moving_ns",
         "computing_ns",
     }

@@ -33,7 +33,8 @@ class TimeRow:
 
     `claimed_ns`, `bar_claimed_ns`: by the device's events, as their processes say. `roofline`: the share of what the
     device can do that the candidate's time makes use of, `claimed_roofline` the same of what it claims. `launch_bound`:
-    most of its time is what any call costs, or was spent with its process in its midst.
+    most of its time is what any call costs, or was spent with its process in its midst; `replay_ns`, `bar_replay_ns`:
+    what a call takes as a replayed graph, as their processes say.
     """
 
     cell: CellVerdict
@@ -45,6 +46,8 @@ class TimeRow:
     roofline: float | None
     claimed_roofline: float | None
     launch_bound: bool
+    replay_ns: float | None
+    bar_replay_ns: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,11 @@ class TimeTable:
     def claims(self) -> bool:
         """Whether there is a claim to show."""
         return any(row.claimed_ns is not None for row in self.rows)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether some cell has a graph replay beside it."""
+        return any(row.replay_ns or row.bar_replay_ns for row in self.rows)
 
     @property
     def launch_bound(self) -> int:
@@ -303,6 +311,8 @@ def _time_row(cell: CellVerdict, timed: Sequence[_Timed], columns: Sequence[Base
         roofline=_share_of(floor, candidate),
         claimed_roofline=_share_of(floor, claimed),
         launch_bound=any("candidate" in run.host_bound for run in on_gpu) or _mostly_a_call(on_gpu, candidate),
+        replay_ns=_median(run.replay_ns for run in on_gpu if run.replay_ns),
+        bar_replay_ns=_median(run.baseline_replay_ns for run in on_gpu if run.baseline_replay_ns),
     )
 
 

@@ -35,6 +35,8 @@ from bot.verify.protocol import (
     Raised,
     Ready,
     Release,
+    Replay,
+    Replayed,
     Tensor,
     pack,
     parse,
@@ -330,6 +332,14 @@ class Worker:
         answer = self.call(slot, case, stream, seconds)
         self.sandbox.resume()
         return answer if isinstance(answer, Failure) else self.release(slot) or answer
+
+    def replay(self, slot: Slot, times: int) -> int | Failure:
+        """The ns that one replay of the slot's last call takes, captured as a graph: what its process says."""
+        claim = self._ask(Replay(slot=slot.number, times=times), [], CALL_SECONDS)
+        if isinstance(claim, Replayed):
+            return claim.ns
+        failed = self._plain(claim, "incorrect")
+        return failed or Failure("tampered", "answered something that was not asked")
 
     def leave(self) -> None:
         """End the current candidate of a forking worker; the next `load` meets a fresh child."""

@@ -70,13 +70,21 @@ class Release(Packet):
     slot: int
 
 
+class Replay(Packet):
+    """Capture one call on a slot as a graph, with the numbers that the doorbell holds, and replay it `times` times."""
+
+    op: Literal["replay"] = "replay"
+    slot: int
+    times: int
+
+
 class Bye(Packet):
     """Leave; a worker that forks a child per candidate goes on to its next one."""
 
     op: Literal["bye"] = "bye"
 
 
-Task = Annotated[Load | Bind | Release | Bye, Field(discriminator="op")]
+Task = Annotated[Load | Bind | Release | Replay | Bye, Field(discriminator="op")]
 TASKS: TypeAdapter[Task] = TypeAdapter(Task)
 
 
@@ -100,7 +108,14 @@ class Raised(Packet):
     text: Annotated[str, Field(max_length=TEXT_LIMIT)]
 
 
-Claim = Annotated[Ready | Done | Raised, Field(discriminator="op")]
+class Replayed(Packet):
+    """Nanoseconds of one replay, by the device's events."""
+
+    op: Literal["replayed"] = "replayed"
+    ns: Annotated[int, Field(ge=0, le=2**53)]
+
+
+Claim = Annotated[Ready | Done | Replayed | Raised, Field(discriminator="op")]
 CLAIMS: TypeAdapter[Claim] = TypeAdapter(Claim)
 
 

@@ -36,6 +36,8 @@ from bot.verify.protocol import (
     Raised,
     Ready,
     Release,
+    Replay,
+    Replayed,
     pack,
     parse,
 )
@@ -127,6 +129,10 @@ class Host:
         start = time.perf_counter_ns()
         run(*arguments)
         return time.perf_counter_ns() - start
+
+    def replay(self, run: Callable[..., object], arguments: list[Any], times: int) -> int:  # noqa: ARG002
+        """Nothing is captured here."""
+        raise ValueError("a CPU has no graphs")
 
 
 class Gpu:
@@ -234,6 +240,19 @@ class Gpu:
         self.stream.synchronize()
         return int(self.begin.elapsed_time(self.end) * 1e6)
 
+    def replay(self, run: Callable[..., object], arguments: list[Any], times: int) -> int:
+        """One call captured as a graph and replayed: the ns of each by the device's own events, without launches."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=self.stream):
+            run(*arguments)
+        graph.replay()
+        self.begin.record(self.stream)
+        for _ in range(times):
+            graph.replay()
+        self.end.record(self.stream)
+        self.stream.synchronize()
+        return int(self.begin.elapsed_time(self.end) * 1e6 / times)
+
     def _gate(self, word: int, number: int) -> None:
         """Queue: wait until the word holds this number, or a later one."""
         least = self.driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_GEQ
@@ -322,14 +341,19 @@ class Server:
             case Release():
                 self.device.unmap(self.slots.pop(task.slot))
                 return Done()
+            case Replay():
+                assert self.bell is not None  # noqa: S101 - who has slots was given a doorbell
+                return Replayed(ns=self.device.replay(self.run, self._arguments(self.bell, task.slot), task.times))
             case _:
                 raise ValueError(f"unknown task {task!r}")
+
+    def _arguments(self, bell: Doorbell, slot: int) -> list[Any]:
+        return [bell.number(x) if isinstance(x, int) else x for x in self.slots[slot]]
 
     def _call(self, bell: Doorbell) -> None:
         self.rung = bell.words[RING]
         try:
-            held = self.slots[bell.words[SLOT]]
-            arguments = [bell.number(x) if isinstance(x, int) else x for x in held]
+            arguments = self._arguments(bell, bell.words[SLOT])
             taken = self.device.call(self.run, arguments, bell if bell.words[QUEUED] else None)
         except Exception as error:  # noqa: BLE001 - as above
             self.wire.send(pack(Raised(text=_describe(error))))

@@ -187,3 +187,13 @@ def test_where_the_time_of_an_exam_went_is_told_beside_it() -> None:
     assert " s (start 3.2 s, compile 2.4, draw 0.40, oracle 1.2, check 2.0, time 0), " in render_comment(
         report_facts(run)
     )
+
+
+def test_a_launch_bound_cell_has_its_graph_replay_beside_it() -> None:
+    bound = claiming(0.8, overhead_ns=BASE_NS, replay_ns=4_100, baseline_replay_ns=9_200)
+    shown = render_comment(report_facts(on(H200, bound)))
+    assert "launch-bound (graph replay 0.00410, 0.00920)" in shown
+    assert "Graph replay: candidate and bar in ms as a captured call" in shown
+    without = render_comment(report_facts(on(H200, claiming(0.8, overhead_ns=BASE_NS))))
+    assert "launch-bound |" in without
+    assert "raph replay" not in without

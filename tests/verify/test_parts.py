@@ -78,7 +78,7 @@ def test_there_is_no_third_of_two_shards() -> None:
 
 
 LATER = {"workload", "shard", "latency", "machine_code", "packages", "host_bound", "baseline_claimed_ns"}
-LATER |= {"memory_mhz", "ceilings_sm_mhz", "moving_ns", "computing_ns", "clocks_mhz"}
+LATER |= {"memory_mhz", "ceilings_sm_mhz", "moving_ns", "computing_ns", "clocks_mhz", "replay_ns", "baseline_replay_ns"}
 """Fields that the evaluations of the first reports do not have."""
 
 

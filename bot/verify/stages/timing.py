@@ -22,6 +22,7 @@ from bot.verify.exam import Check, Exam, Kernel, Outcome, Question, incorrect, r
 from bot.verify.pairs import against_bar
 from bot.verify.philox import Stream
 from bot.verify.plan import PAIRS, rounds_of
+from bot.verify.stages.replays import replayed
 from bot.verify.start import gpu_state, rested
 
 WARM_UPS = 2
@@ -60,6 +61,7 @@ class _Measured:
     flushes_ns: list[tuple[int, int]] = field(default_factory=list)
     clocks_mhz: list[int] = field(default_factory=list)
     rests: list[str] = field(default_factory=list)
+    replays: tuple[int | None, int | None] = (None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +154,25 @@ def _round(exam: Exam, bar: Kernel, cells: list[_Measured], number: int, done: i
             cell.clocks_mhz += [] if state is None else [state.sm_mhz]
             if exam.device != "cpu":
                 _check_all(exam, [cell])
+        if exam.device != "cpu" and number == rounds_of(exam) - 1:
+            _replay(exam, cells, candidate, baseline, number)
     return len(cells)
+
+
+def _replay(exam: Exam, cells: Sequence[_Measured], candidate: Worker, baseline: Worker, number: int) -> None:
+    """Of cells that are mostly launches, what both sides take without them."""
+    bound = [cell for cell in cells if _launch_bound(exam, cell)]
+    asked = [(cell.recipe.name, timed_case(exam, cell.recipe, number, 0)) for cell in bound]
+    stream = exam.root.child("replay")
+    ours, bars = (replayed(worker, asked, stream) for worker in (candidate, baseline))
+    for cell in bound:
+        cell.replays = ours.get(cell.recipe.name), bars.get(cell.recipe.name)
+
+
+def _launch_bound(exam: Exam, cell: _Measured) -> bool:
+    """Whether most of the candidate's time is what any call costs, or its process was in its midst."""
+    median = statistics.median(t for r in cell.rounds for t in r.candidate_ns)
+    return median < 2 * exam.overhead_ns or "candidate" in cell.host_bound
 
 
 def _cases(exam: Exam, cell: _Measured, number: int) -> list[Case]:
@@ -335,6 +355,8 @@ def _cell(exam: Exam, bar: Kernel, cell: _Measured) -> Cell:
         overhead_ns=exam.overhead_ns,
         host_bound=sorted(cell.host_bound),
         clocks_mhz=cell.clocks_mhz,
+        replay_ns=cell.replays[0],
+        baseline_replay_ns=cell.replays[1],
         floor_ns=floor.ns if floor else None,
         moving_ns=floor.moving_ns if floor else None,
         computing_ns=floor.computing_ns if floor else None,
