@@ -54,8 +54,8 @@ def row_of(shown: str, workload: str) -> list[str]:
 def test_claims_stand_beside_our_times_and_beside_the_roofline() -> None:
     timed = claiming(0.8, speedup=2.0, floor_ns=BASE_NS // 4, moving_ns=BASE_NS // 4, computing_ns=BASE_NS // 5)
     shown = render_comment(report_facts(on(H200, timed)))
-    assert "bar ÷ candidate | | candidate, bar by device events (claim), ms | roofline |" in shown
-    assert row_of(shown, "T256_H4")[-2:] == ["1.60, 3.59", "50 % (63 % by device events)"]
+    assert "bar ÷ candidate | | device events, ms | roofline |" in shown
+    assert row_of(shown, "T256_H4")[-2:] == ["1.60, 3.59", "50 % (63 %)"]
     row = time_table([on(H200, timed)], decide([on(H200, timed)])).rows[0]
     assert row.roofline == pytest.approx(0.5, rel=0.01)
     assert row.claimed_roofline == pytest.approx(0.625, rel=0.01)
