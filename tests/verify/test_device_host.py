@@ -126,3 +126,20 @@ def test_nobody_waits_for_a_device_at_ease_nor_for_a_cpu() -> None:
     slept: list[float] = []
     assert start.rested("cuda", states([]), slept.append) == start.rested("cpu", sleep=slept.append) == ""
     assert slept == []
+
+
+def test_what_one_worker_left_in_the_cache_is_open_to_the_next(tmp_path: Path) -> None:
+    """Under root each has a uid of its own; a link that leads out of the cache is left alone."""
+    kept = Path(start._cache_of("source"))
+    (kept / "inductor" / "hu").mkdir(parents=True, mode=0o700)
+    code = kept / "inductor" / "hu" / "kernel.so"
+    code.write_bytes(b"")
+    code.chmod(0o600)
+    outside = tmp_path / "outside"
+    outside.write_bytes(b"")
+    outside.chmod(0o600)
+    (kept / "link").symlink_to(outside)
+    assert start._cache_of("source") == kept
+    modes = {path: path.stat().st_mode & 0o777 for path in (kept, code.parent, code, outside)}
+    assert list(modes.values()) == [0o777, 0o777, 0o666, 0o600]
+    assert start._cache_of("other source") != kept
