@@ -111,7 +111,7 @@ def gate(
     if settings.output is not None:
         with settings.output.open("a", encoding="utf-8") as file:
             numbers = list(range(1, passed.shards + 1))
-            file.write(f"go=true\nshards={numbers}\n" if passed.go else "go=false\n")
+            file.write(f"go=true\nshards={numbers}\nbase={passed.base}\n" if passed.go else "go=false\n")
 
 
 @app.command()
@@ -133,13 +133,14 @@ def agent(
     from bot.evaluation import Preparation  # noqa: PLC0415
     from bot.handlers.agent import AgentTools  # noqa: PLC0415
     from bot.handlers.agent import agent as handle  # noqa: PLC0415
+    from bot.handlers.digests import held_order  # noqa: PLC0415
     from bot.handlers.models import choose_model  # noqa: PLC0415
     from bot.handlers.project import Project  # noqa: PLC0415
     from bot.handlers.run import RunFolder  # noqa: PLC0415
     from bot.launch import Resident  # noqa: PLC0415
 
     run_folder, project = RunFolder(folder), Project.find(Path.cwd())
-    order = run_folder.order()
+    order = held_order(run_folder, project)
     chosen = choose_model(model, order.contract, os.environ)
     checks = Preparation(contracts_dir=str(project.contracts), contract=order.contract, device=order.device)
     with Resident(checks) as launcher:
@@ -155,6 +156,7 @@ def examine(
 ) -> None:
     """Third job: the exam of record of the candidate in the run folder."""
     from bot.evaluation import Commitment  # noqa: PLC0415
+    from bot.handlers.digests import held_order  # noqa: PLC0415
     from bot.handlers.examine import examine as handle  # noqa: PLC0415
     from bot.handlers.project import Project  # noqa: PLC0415
     from bot.handlers.run import RunFolder  # noqa: PLC0415
@@ -164,7 +166,9 @@ def examine(
         if isinstance(message, Commitment):
             _say(f"salt committed to: {message.sha256}")
 
-    evaluation = handle(RunFolder(folder), Project.find(Path.cwd()), launch, watch, shard)
+    run_folder, project = RunFolder(folder), Project.find(Path.cwd())
+    held_order(run_folder, project)
+    evaluation = handle(run_folder, project, launch, watch, shard)
     _say("no candidate to examine" if evaluation is None else f"examined in {evaluation.seconds:.0f} s")
 
 
@@ -172,12 +176,15 @@ def examine(
 def publish(folder: RunOption = Path("run")) -> None:
     """Last job: put what was found on GitHub. Runs nothing of the candidate's."""
     from bot.github.push import Identity  # noqa: PLC0415
+    from bot.handlers.digests import held_order  # noqa: PLC0415
+    from bot.handlers.project import Project  # noqa: PLC0415
     from bot.handlers.publish import Publisher  # noqa: PLC0415
     from bot.handlers.publish import publish as handle  # noqa: PLC0415
     from bot.handlers.run import RunFolder  # noqa: PLC0415
     from bot.report.comment import render_full  # noqa: PLC0415
 
     settings = Settings.read(os.environ)
+    held_order(RunFolder(folder), Project.find(Path.cwd()))
     author = Identity("Proctor", f"{settings.bot_login}@users.noreply.github.com")
     done = handle(Publisher(_github(settings), _remote(settings), RunFolder(folder), author))
     if settings.summary is not None and done.facts is not None:

@@ -26,6 +26,54 @@ def steps(job: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
+CHECKOUT = "actions/checkout@"
+NEWEST, SEEN, GIVEN = (
+    f"${{{{ {where} }}}}"
+    for where in ("github.event.repository.default_branch", "needs.gate.outputs.base", "inputs.base")
+)
+REFS = {NEWEST, SEEN, GIVEN}
+
+
+def test_every_job_after_the_gate_works_in_the_commit_that_the_gate_saw() -> None:
+    """The gate in the newest of the default branch: a run that waited, or is repeated, has the commit of its event."""
+    jobs = {
+        f"{path.stem}.{name}": job
+        for path in WORKFLOWS
+        for name, job in load(path)["jobs"].items()
+        if path.stem in ("optimize", "commands", "verify")
+    }
+    refs = {
+        name: step["with"].get("ref")
+        for name, job in jobs.items()
+        for step in steps(job)
+        if step.get("uses", "").startswith(CHECKOUT)
+    }
+    assert refs == {
+        "optimize.gate": NEWEST,
+        "optimize.agent": SEEN,
+        "optimize.publish": SEEN,
+        "commands.gate": NEWEST,
+        "commands.publish": SEEN,
+        "verify.exam": GIVEN,
+    }
+    for name in ("optimize", "commands"):
+        assert jobs[f"{name}.gate"]["outputs"]["base"] == "${{ steps.gate.outputs.base }}"
+        assert jobs[f"{name}.verify"]["with"]["base"] == SEEN
+        assert all("gate" in jobs[f"{name}.{job}"]["needs"] for job in ("verify", "publish"))
+
+
+def test_whatever_came_between_the_order_is_the_gates() -> None:
+    """The last that an exam or a publisher is given is what the gate left; a job in between may add and not change."""
+    for name, job in (("optimize", "publish"), ("commands", "publish"), ("verify", "exam")):
+        given = [
+            step["with"]
+            for step in steps(load(ROOT / ".github" / "workflows" / f"{name}.yml")["jobs"][job])
+            if step.get("uses", "").startswith("actions/download-artifact@")
+        ]
+        assert len(given) == 2
+        assert given[-1] == {"name": "gate", "path": "run"}
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda p: p.stem)
 def test_no_rights_by_default_and_time_limits_everywhere(path: Path) -> None:
     workflow = load(path)
@@ -40,7 +88,8 @@ def test_actions_are_pinned_and_checkouts_keep_no_credentials(path: Path) -> Non
         for step in steps(job):
             if "uses" in step:
                 assert re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", step["uses"]), step
-                if step["uses"].startswith("actions/checkout@"):
+                if step["uses"].startswith(CHECKOUT):
+                    assert step["with"].pop("ref", "") in {"", *REFS}
                     assert step["with"] == {"persist-credentials": False}
 
 

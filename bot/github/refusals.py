@@ -181,6 +181,12 @@ NO_RECORD = Refusal(
 RUN_GOES_ON = Refusal(
     "E_RUN_GOES_ON", "{run} of this {what} goes on", "Wait for it, or end it with `{stop}`; `/bench-status` says more"
 )
+OTHER_BASE = Refusal(
+    "E_OTHER_BASE",
+    "The {what} of this job is not the one of commit {sha}, which the gate let through: {here}, not {there}",
+    "Whoever owns the runner runs `proctor runner prepare` in a checkout of that commit; where the default branch has "
+    "moved between event and gate, ask again",
+)
 NO_RUN = Refusal("E_NO_RUN", "No run of this {what} goes on", "There is nothing to end; `/bench-status` says more")
 NOTHING_WAITS = Refusal("E_NOTHING_WAITS", "No run of this issue waits for `/go`", "The label `optimize` starts one")
 EDITED = Refusal(

@@ -64,11 +64,13 @@ class Gate:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """`why`: one line for the log. `go`: an order is in the run folder, for an exam of so many `shards`."""
+    """`why`: one line for the log. `go`: an order is in the run folder, for an exam of so many `shards` by what the
+    commit `base` holds."""
 
     why: str
     go: bool = False
     shards: int = 1
+    base: str = ""
 
 
 def admit(login: str, tools: Gate, act: str) -> None:

@@ -47,6 +47,7 @@ from bot.handlers.asked import (
     shards_of,
 )
 from bot.handlers.definition import uncovered
+from bot.handlers.digests import digests_of
 from bot.handlers.evidence import incumbents_at
 from bot.handlers.headroom import LITTLE, Earlier, Headroom, costs, headroom, read_earlier, target_of
 from bot.handlers.run import Order, Steering
@@ -152,6 +153,7 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
         authors=[asked.let_go_by] if asked.let_go_by else [],
         base_branch=branch,
         base_sha=sha,
+        digests=digests_of(tools.project, request.contract),
         steering=steering,
         workflow_run=tools.run,
         shards=shards_of(loaded, tools),
@@ -164,7 +166,7 @@ def _begin(asked: _Asked, comments: Sequence[Comment], tools: Gate) -> Passed:
         return Passed(f"waits for /go: headroom {room.ratio:.2f}" if room else "waits for /go")
     tools.folder.write_order(order)
     tools.folder.write_incumbents(incumbents)
-    return Passed(f"optimize {request.contract} for issue {asked.number}", go=True, shards=order.shards)
+    return Passed(f"optimize {request.contract} for issue {asked.number}", go=True, shards=order.shards, base=sha)
 
 
 def _working(order: Order, request: Request) -> str:

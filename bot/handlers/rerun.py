@@ -26,6 +26,7 @@ from bot.github.refusals import (
 )
 from bot.handlers.asked import Gate, Passed, check_workload, contract_of, shards_of
 from bot.handlers.bench import bench_of, benches
+from bot.handlers.digests import digests_of
 from bot.handlers.evidence import (
     EXAM,
     Record,
@@ -90,6 +91,7 @@ def verify(event: CommentCreated, tools: Gate) -> Passed:
         requester=event.author,
         base_branch=pull.base_ref,
         base_sha=base_sha,
+        digests=digests_of(tools.project, operation),
         head_sha=pull.head_sha,
         run_number=next_run(pull, operation, tools.remote),
         assisted=by_bot,
@@ -136,6 +138,7 @@ def _again(event: CommentCreated, pull: Pull, command: RerunBench, said: Sequenc
             "number": pull.number,
             "device": tools.device,
             "base_sha": base_sha,
+            "digests": digests_of(tools.project, loaded.contract.name),
             "head_sha": pull.head_sha,
             "run_number": next_run(pull, loaded.contract.name, tools.remote),
             "exams": command.n,
@@ -176,4 +179,5 @@ def _start(event: CommentCreated, order: Order, candidate: Candidate, record: Re
             folder.write_evaluation(evaluation, number)
     head = order.head_sha or ""
     github.set_status(head, EXAM, "pending", f"run {order.run_number} goes on", tools.run_url)
-    return Passed(f"run {order.run_number} of pull request {order.number}", go=True, shards=order.shards)
+    why = f"run {order.run_number} of pull request {order.number}"
+    return Passed(why, go=True, shards=order.shards, base=order.base_sha)

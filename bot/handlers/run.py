@@ -38,6 +38,14 @@ class Steering(Frozen):
     seconds: Annotated[int, Field(ge=1)] | None = None
 
 
+class Digests(Frozen):
+    """By what the gate let a run through; empty: it has none, as in a folder that nothing was installed in."""
+
+    contract: str = ""
+    judge: str = ""
+    lock: str = ""
+
+
 class Order(Frozen):
     """What the gate let through. `number` is where answers go: the issue, or for other kinds the pull request.
 
@@ -47,7 +55,7 @@ class Order(Frozen):
     not approve it; `assisted`: the bot opened the pull request, and people changed its branch. `workflow_run`: the run
     of GitHub Actions that the gate was part of. `attached`, `criteria`, `rules`, `hidden`: of the issue's request
     (bot/github/request.py), whose digest tells whether it was edited since. Of an `optimize`, `authors` are who let it
-    go on.
+    go on. `digests`: of contract, judge and lock at `base_sha`, which each later job holds its own against.
     """
 
     kind: Literal["optimize", "rerun", "verify"]
@@ -66,6 +74,7 @@ class Order(Frozen):
     requester: str
     base_branch: str
     base_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+    digests: Digests = Digests()
     head_sha: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")] | None = None
     run_number: Annotated[int, Field(ge=1)] = 1
     exams: Annotated[int, Field(ge=1, le=5)] = 1

@@ -12,7 +12,7 @@ TOKENS: Mapping[str, str] = {
         "environments need an owner who administers the repository"
     ),
     "github_pat_": (
-        "a fine-grained personal token: it needs Issues, Variables and Administration (all: write), Actions (read) and, "
+        "a fine-grained personal token: it needs Issues, Variables, Administration (all: write), Actions (read) and, "
         "where the bot is an App, Secrets and Environments (read) for this repository, and an owner who administers it"
     ),
     "ghu_": "a token of somebody through a GitHub App: it may do what both of them may",

@@ -1,9 +1,10 @@
 """Runs the shipped workflow files with act: a second witness beside the forge's own interpreter of them.
 
 act runs in host mode, for there is no container engine. What it does not know is taken out of a copy (`stripped`), and
-what it would fetch from GitHub is stood in for: checkout by act's own, the two artifact actions by composite ones that
-copy folders, `pip` by nothing, for the environment is there. Jobs are judged by act's JSON lines: its exit code is 0
-for a job that no runner was found for (research/bots.md 4.1).
+what it would fetch from GitHub is stood in for: checkout of a commit by one from the forge (act has its own for the
+rest), the two artifact actions by composite ones that copy folders, the App's token by one that names the App, `pip` by
+nothing, for the environment is there. Jobs are judged by act's JSON lines: its exit code is 0 for a job that no runner
+was found for (research/bots.md 4.1).
 """
 
 import json
@@ -20,8 +21,32 @@ from bot.forge.server import Forge
 from bot.handlers.demo import REPOSITORY
 
 ROOT = Path(__file__).parents[2]
-LABELS = ("ubuntu-24.04", "b200")
+LABELS = ("ubuntu-24.04", "b200", "b200-agent")
 STAND_INS = {
+    "actions/checkout": """
+name: checkout
+inputs: {ref: {required: true}, persist-credentials: {default: "true"}}
+runs:
+  using: composite
+  steps:
+    - shell: bash
+      env: {REF: "${{ inputs.ref }}"}
+      run: |
+        git init --quiet . && git fetch --quiet --depth 1 "$FORGE" "$REF" && git checkout --quiet --force FETCH_HEAD
+        echo "$GITHUB_JOB $REF" >> "$ARTIFACTS/checkouts"
+""",
+    "actions/create-github-app-token": """
+name: create-github-app-token
+inputs: {client-id: {required: true}, private-key: {required: true}}
+outputs: {token: {value: "${{ steps.made.outputs.token }}"}}
+runs:
+  using: composite
+  steps:
+    - id: made
+      shell: bash
+      env: {KEY: "${{ inputs.private-key }}", ID: "${{ inputs.client-id }}"}
+      run: test -n "$KEY" && echo "token=token-of-$ID" >> "$GITHUB_OUTPUT"
+""",
     "actions/upload-artifact": """
 name: upload-artifact
 inputs: {name: {required: true}, path: {required: true}}
@@ -77,6 +102,7 @@ class Act:
     results: list[tuple[str, str, str]] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)
     runs: int = 0
+    secrets: dict[str, str] = field(default_factory=lambda: {"GITHUB_TOKEN": "bot-token"})
 
     def __post_init__(self) -> None:
         self._tools = self.folder / "tools"
@@ -124,15 +150,22 @@ class Act:
             "GITHUB_SERVER_URL": self.forge.url,
             "GITHUB_RUN_ID": str(made.id),
             "ARTIFACTS": str(artifacts),
+            "FORGE": self.forge.clone_url,
         }
         command += [part for k, v in environment.items() for part in ("--env", f"{k}={v}")]
-        command += ["-s", "GITHUB_TOKEN=bot-token", "--actor", payload["sender"]["login"]]
+        command += [part for k, v in self.secrets.items() for part in ("-s", f"{k}={v}")]
+        command += ["--actor", payload["sender"]["login"]]
         shell = {"PATH": f"{self._tools}:{os.environ['PATH']}", "HOME": str(home), "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, env=shell, capture_output=True, text=True, check=False, timeout=600)
         results = self._read(workflow, made.id, done.stdout)
         state.end_run(made.id, "failure" if "failure" in results.values() else "success")
         assert results, done.stdout[-2000:] + done.stderr[-2000:]
         return results
+
+    def checkouts(self) -> list[tuple[str, str]]:
+        """Which job of the newest run checked out what, in alphabetical order."""
+        lines = (self.folder / f"artifacts-{self.runs}" / "checkouts").read_text(encoding="utf-8").splitlines()
+        return sorted((job, ref) for job, _, ref in (line.partition(" ") for line in lines))
 
     def _stand_in(self, place: Path, name: str) -> str:
         """The argument that points every pin of an action to its stand-in."""

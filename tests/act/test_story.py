@@ -39,7 +39,7 @@ def act(tmp_path: Path) -> Iterator[Act]:
     (contract / "contract.yaml").write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / ".github" / "workflows", tmp_path / "project" / ".github" / "workflows")
     state = found_forge(Project(tmp_path / "project"), tmp_path / "forge")
-    variables = {"PROCTOR_DEVICE": "cpu", "PROCTOR_AGENT_RUNNER": "b200"}
+    variables = {"PROCTOR_DEVICE": "cpu"}
     variables["PROCTOR_MODEL"] = f"replay:{recording(tmp_path, FAST)}"
     with held_to_the_description(), Forge.serving(state) as forge:
         yield Act(forge, tmp_path / "act", variables)
@@ -71,6 +71,22 @@ def test_a_label_by_somebody_who_may_not_ends_at_the_gate(act: Act) -> None:
     assert state.issue(number).labels == ()
 
 
+def test_where_the_bot_is_an_app_the_gate_speaks_by_its_token(act: Act) -> None:
+    """The workflow's own token is worth nothing here, and without the App's key the job ends before it begins."""
+    state = act.forge.state
+    state.add_user("kernels[bot]", "write", "token-of-77")
+    act.variables |= {"PROCTOR_APP_ID": "77", "PROCTOR_BOT_LOGIN": "kernels[bot]"}
+    act.secrets = {"GITHUB_TOKEN": "worthless"}
+    number = person(act, "visitor").post("issues", title="optimize: center", body=FORM)["number"]
+    person(act, "visitor").post(f"issues/{number}/labels", labels=["optimize"])
+    assert act.run("issues", newest(state, "issues"), "optimize")["gate"] == "failure"
+    assert state.comments(number) == []
+    act.secrets["PROCTOR_APP_KEY"] = "a private key"
+    assert act.run("issues", newest(state, "issues"), "optimize")["gate"] == "success"
+    (said,) = state.comments(number)
+    assert (said.user.login, "has no write permission" in said.body) == ("kernels[bot]", True)
+
+
 @pytest.mark.alone
 @pytest.mark.sandbox
 @pytest.mark.timeout(900)
@@ -81,6 +97,8 @@ def test_from_the_label_to_the_approval(act: Act) -> None:
     results = act.run("issues", newest(state, "issues"), "optimize")
     assert set(results.values()) == {"success"}, "\n".join(act.lines[-60:])
     assert {"gate", "agent", "publish"} <= set(results)
+    base = state.repository.commit_sha("main")
+    assert act.checkouts() == [("agent", base), ("exam", base), ("gate", "main"), ("publish", base)]
     (pull,) = state.pulls()
     assert "improved" in state.comments(pull[0].number)[0].body
 
