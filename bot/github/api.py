@@ -19,6 +19,9 @@ BODY_LIMIT = 65_536
 DESCRIPTION_LIMIT = 140
 """Characters of a status description: https://docs.github.com/en/rest/commits/statuses"""
 
+REFUSED_HINT = "; the token is not valid, or not any more: repeat the run, which gets a new one"
+"""What whoever reads a log does about a refused token, REST's or git's."""
+
 GHOST = "ghost"
 """Who GitHub shows for an account that is gone; never somebody with permission."""
 

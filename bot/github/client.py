@@ -23,6 +23,7 @@ from bot.errors import GitHubError, UsageError
 from bot.github.api import (
     BODY_LIMIT,
     DESCRIPTION_LIMIT,
+    REFUSED_HINT,
     Comment,
     Commit,
     Foreign,
@@ -67,7 +68,7 @@ UNFINISHED = ("requested", "waiting", "pending", "queued", "in_progress")
 
 
 _HINTS = {
-    HTTPStatus.UNAUTHORIZED.value: "; the token is not valid, or not any more: repeat the run, which gets a new one",
+    HTTPStatus.UNAUTHORIZED.value: REFUSED_HINT,
 }
 """What whoever reads a log does about an answer that does not say so itself."""
 

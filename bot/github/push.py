@@ -19,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from bot.errors import GitHubError, UsageError
+from bot.github.api import REFUSED_HINT
 from bot.sanitize import plain_line
 
 GIT_SECONDS = 120
@@ -35,6 +36,8 @@ _SHA = re.compile(r"[0-9a-f]{40}")
 _BRANCH = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(?:/[A-Za-z0-9][A-Za-z0-9-]*)*")
 WAITS = (0.2, 1.0, 4.0)
 """Seconds before what failed in passing is tried again."""
+_REJECTED = re.compile(r"could not read Username|Authentication failed|Invalid username or (?:password|token)")
+"""What git says of a token that the server does not take."""
 _PASSING = re.compile(
     r"stale info|lock|returned error: (?:429|5\d\d)|Empty reply|Connection (?:reset|refused|timed out)|Broken pipe|"
     r"early EOF|hung up|unexpected disconnect|expected flush|fetch first|Could not resolve host",
@@ -338,8 +341,9 @@ class _Git:
         if done.returncode != 0:
             said = done.stderr.decode("utf-8", "replace")
             said = said.replace(self._token, "[redacted]") if self._token else said
+            hint = REFUSED_HINT if _REJECTED.search(said) else ""
             raise GitHubError(
-                f"git {arguments[0]} failed: {plain_line(said, 400)}", retryable=_PASSING.search(said) is not None
+                f"git {arguments[0]} failed: {plain_line(said, 400)}{hint}", retryable=_PASSING.search(said) is not None
             )
         return done.stdout
 

@@ -263,6 +263,7 @@ def test_over_http_the_token_opens_the_door_and_is_never_shown(tmp_path: Path, b
         with pytest.raises(GitHubError) as caught:
             push_files(Remote(forge.clone_url, "wr0ng-token"), "proctor/issue-2", change)
     assert "wr0ng" not in str(caught.value)
+    assert str(caught.value).endswith("the token is not valid, or not any more: repeat the run, which gets a new one")
 
 
 EVIDENCE = "proctor/evidence"
