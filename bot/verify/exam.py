@@ -344,8 +344,8 @@ class Exam:
         return torch.device("cuda", torch.cuda.current_device()) if largest >= HEAVY else None
 
     def runs_of(self, case: Case) -> int:
-        """How many noisy runs tell a case's units at first. A GPU's large ones take 0.1 s each, while nobody waits or
-        somebody does."""
+        """How many noisy runs tell a case's units at first: few where they take a GPU 0.1 s each, unless they are made
+        before anybody waits for them."""
         on_device = device_of(case).type != "cpu" or self.computed_on(case) is not None
         large = on_device and not self.prepared
         return min(self.noisy_runs, LARGE_RUNS) if large else self.noisy_runs

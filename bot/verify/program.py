@@ -1,4 +1,4 @@
-"""How a program of the verifier's answers: one order on standard input, one JSON line out."""
+"""How a program of the verifier's speaks: JSON lines on standard output, of a single order the last one."""
 
 import sys
 from collections.abc import Callable
@@ -8,9 +8,20 @@ from pydantic import BaseModel, ValidationError
 
 from bot.contract.load import problems_of
 from bot.errors import DataError, InfrastructureError, UsageError
-from bot.evaluation import Broken
+from bot.evaluation import Broken, Progress
 
 Order = TypeVar("Order", bound=BaseModel)
+
+
+def say(message: BaseModel) -> None:
+    """Tell whoever started this."""
+    sys.stdout.write(message.model_dump_json() + "\n")
+    sys.stdout.flush()
+
+
+def waiting(text: str) -> None:
+    """Say what an exam waits for before it begins."""
+    say(Progress(stage="build", done=0, total=0, text=text))
 
 
 def obey(kind: type[Order], work: Callable[[Order], BaseModel], name: str) -> int:
@@ -25,6 +36,5 @@ def obey(kind: type[Order], work: Callable[[Order], BaseModel], name: str) -> in
         said = Broken(cause="usage", text=str(error))
     except InfrastructureError as error:
         said = Broken(cause="infrastructure", text=str(error))
-    sys.stdout.write(said.model_dump_json() + "\n")
-    sys.stdout.flush()
+    say(said)
     return 2 if isinstance(said, Broken) else 0

@@ -15,10 +15,11 @@ from pydantic import ValidationError
 
 from bot.contract.load import LoadedContract, load_contract
 from bot.errors import InfrastructureError, UsageError
-from bot.evaluation import Broken, Commitment, Evaluation, Finished, Job, Preparation, Progress
+from bot.evaluation import Broken, Evaluation, Finished, Job, Preparation
 from bot.verify.calls import Worker
 from bot.verify.conduct import examine, hold, open_exam
 from bot.verify.exam import Exam
+from bot.verify.program import say, waiting
 from bot.verify.start import start_worker, turn_on
 
 
@@ -86,10 +87,10 @@ def obey(job: Job, ready: Readiness) -> Evaluation:
         UsageError: the job names something that is not there or is wrong.
         InfrastructureError: the exam could not be held.
     """
-    with turn_on(job.device, _wait), ready.worker:
+    with turn_on(job.device, waiting), ready.worker:
         if job.mode != "quick":
-            return examine(job, ready.loaded, ready.worker, _say)
-        ready.exam.job, ready.exam.watch = job, _say
+            return examine(job, ready.loaded, ready.worker, say)
+        ready.exam.job, ready.exam.watch = job, say
         return hold(ready.exam)
 
 
@@ -107,15 +108,6 @@ def renewed(ready: Readiness) -> Readiness:
 def _fits(job: Job, wanted: Preparation) -> bool:
     asked = Preparation(contracts_dir=job.contracts_dir, contract=job.contract, device=job.device, sandbox=job.sandbox)
     return asked == wanted
-
-
-def _say(message: Progress | Commitment | Finished | Broken) -> None:
-    sys.stdout.write(message.model_dump_json() + "\n")
-    sys.stdout.flush()
-
-
-def _wait(text: str) -> None:
-    _say(Progress(stage="build", done=0, total=0, text=text))
 
 
 class _Resident:
@@ -169,15 +161,15 @@ def main() -> int:
             try:
                 job = Job.model_validate_json(line)
                 taken = resident.take(job)
-                _say(Finished(evaluation=obey(job, taken)))
+                say(Finished(evaluation=obey(job, taken)))
                 if job.mode != "quick":
                     resident.ready = renewed(taken)
             except ValidationError as error:
-                _say(Broken(cause="usage", text=f"not a job: {error.error_count()} mistakes"))
+                say(Broken(cause="usage", text=f"not a job: {error.error_count()} mistakes"))
             except UsageError as error:
-                _say(Broken(cause="usage", text=str(error)))
+                say(Broken(cause="usage", text=str(error)))
             except InfrastructureError as error:
-                _say(Broken(cause="infrastructure", text=str(error)))
+                say(Broken(cause="infrastructure", text=str(error)))
 
 
 if __name__ == "__main__":
